@@ -1,0 +1,73 @@
+# Everything runs in one virtual environment, .venv, made with the first Python found here.
+# On a machine without a GPU, TORCH_INDEX keeps CUDA from being downloaded:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python3)
+TORCH_INDEX ?=
+
+PY := .venv/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-all lab bench lint clean
+
+help:
+	@echo "make demo      capture 8 code and 8 prose prompts and write out/report.html"
+	@echo "make test      every test but the slow ones"
+	@echo "make test-all  every test that needs no GPU"
+	@echo "make lab       JupyterLab on notebooks/"
+	@echo "make bench     benchmarks, as ratios from one run"
+	@echo "make lint      ruff and mypy"
+	@echo "make clean     remove .venv, out/ and caches (the model stays in the user's cache)"
+
+demo: .venv/installed-engine
+	.venv/bin/specviz demo
+
+test: .venv/installed-dev
+	.venv/bin/specviz fetch
+	$(PY) -m pytest -m "not slow and not gpu"
+
+test-all: .venv/installed-dev
+	.venv/bin/specviz fetch
+	$(PY) -m pytest -m "not gpu"
+
+lab: .venv/installed-lab
+	.venv/bin/jupyter lab notebooks/
+
+bench: .venv/installed-dev
+	.venv/bin/specviz fetch
+	$(PY) tests/bench/bench.py
+
+lint: .venv/installed-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+clean:
+	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find specviz tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- installing, once: a stamp in .venv says that it is done ----------------------------------
+# The tests run exllamav3's Python code without its GPU companions, hence --no-deps.
+
+.venv/installed-engine: EXTRAS = engine
+.venv/installed-lab: EXTRAS = engine,lab
+.venv/installed-dev: EXTRAS = engine,lab,dev
+
+.venv/installed-%: .venv/torch pyproject.toml constraints.txt
+	@echo "Installing specviz with [$(EXTRAS)] into .venv; the first time takes some minutes."
+	$(PIP) -e ".[$(EXTRAS)]"
+	$(if $(findstring dev,$(EXTRAS)),$(PIP) --no-deps exllamav3 pillow)
+	@touch $@
+
+# torch alone comes from TORCH_INDEX, and what it depends on from the usual index with the rest
+.venv/torch: .venv/bin/python
+	$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url $(TORCH_INDEX) torch)
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "specviz needs Python 3.11 or newer, and '$(PYTHON)' is older or missing:" \
+	    "name one with make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "'$(PYTHON)' cannot make a virtual environment: on Debian and Ubuntu," \
+	    "install its venv package (apt-get install python3-venv)"; exit 1; }

@@ -1,0 +1,26 @@
+"""Numbers from a trace: branching, survival, replay, the best k. Draws nothing, runs no model."""
+
+from specviz.analysis.branching import ebf_means, entropy, entropy_by, hill
+from specviz.analysis.by_k import length_by_k, speedup_by_k
+from specviz.analysis.optimal_k import OptimalK, optimal_k
+from specviz.analysis.replay import Replay, replay
+from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
+from specviz.analysis.survival import accepted_lengths, survival_by
+
+__all__ = [
+    "Interval",
+    "OptimalK",
+    "Replay",
+    "accepted_lengths",
+    "ebf_means",
+    "entropy",
+    "entropy_by",
+    "hill",
+    "length_by_k",
+    "optimal_k",
+    "ratio_difference",
+    "ratio_interval",
+    "replay",
+    "speedup_by_k",
+    "survival_by",
+]

@@ -1,0 +1,184 @@
+"""M(a) and draft lengths at every anchor of a capture, sequence after sequence.
+
+Replay and the sweeps over k read the same flat arrays, so that following a chain of anchors
+needs no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from specviz.trace import Trace
+
+Ints = NDArray[np.int64]
+
+#: A trace never changes, so its anchors are read once, and kept as long as the trace is.
+_KNOWN: WeakKeyDictionary[Trace, dict[str, Anchors]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Anchors:
+    """One drafter's draft at every anchor; A anchors of S sequences, in order of `seq`.
+
+    Attributes
+    ----------
+    drafter, k
+        The drafter's name and its K.
+    seq, n, prompt_id, content_type, eos
+        Per sequence, shape [S]; `n` counts output tokens, `eos` is True where the sequence
+        ended by itself.
+    start
+        Shape [S + 1]: anchors of sequence s are start[s] .. start[s + 1] - 1.
+    owner, anchor
+        Per anchor, shape [A]: the row of its sequence, and a = 0..n-2.
+    room
+        Most tokens a round may draft there before the limit: the engine never drafts past it.
+    offered
+        Tokens the drafter may draft there: at most what it offers and the limit leaves.
+    acceptable
+        Of those, how many would be accepted if all were drafted: at most M(a), and short of
+        the output's last token, which is the target's own.
+    row
+        The anchor's row in `trace.draft_table(drafter)`.
+    """
+
+    drafter: str
+    k: int
+    seq: Ints
+    n: Ints
+    prompt_id: NDArray[Any]
+    content_type: NDArray[Any]
+    eos: NDArray[np.bool_]
+    start: Ints
+    owner: Ints
+    anchor: Ints
+    room: Ints
+    offered: Ints
+    acceptable: Ints
+    row: Ints
+
+
+def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
+    """The anchors of an exhaustive greedy capture.
+
+    Raises
+    ------
+    ValueError
+        When the trace has no drafts, was sampled, holds visited anchors only, or has an
+        anchor without a draft; the sentence says what to do.
+    """
+    require_capture(trace)
+    name = trace._drafter(drafter)
+    known = _KNOWN.setdefault(trace, {})
+    if name not in known:
+        known[name] = _read(trace, name)
+    return known[name]
+
+
+def require_capture(trace: Trace) -> None:
+    """Refuse a trace that does not hold a greedy draft at every anchor."""
+    if trace.meta.kind != "capture" or not trace.meta.exhaustive:
+        raise ValueError(
+            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, and "
+            "another k would visit others: make a capture of the same prompts first."
+        )
+    trace.require("drafts")
+    if not trace.meta.greedy:
+        raise ValueError(
+            f"This trace was sampled at temperature {trace.meta.sampling['temperature']:g}; "
+            "replay is exact for greedy captures only: capture with temperature 0."
+        )
+
+
+def fixed_rounds(anchors: Anchors, k: int) -> tuple[Ints, Ints, Ints]:
+    """Where rounds of `k` tokens start (flat index), and what each drafts and accepts.
+
+    A sequence's last round lands on the next sequence's first anchor, so one loop follows
+    all chains.
+    """
+    accepted = np.minimum(anchors.acceptable, k)
+    steps = accepted + 1
+    # Bytes are the fastest thing a plain loop can index, and mark.
+    step: Sequence[int] = steps.astype(np.uint8).tobytes() if k < 255 else steps.tolist()
+    at, end, visited = 0, len(steps), bytearray(len(steps))
+    while at < end:
+        visited[at] = 1
+        at += step[at]
+    where = np.flatnonzero(np.frombuffer(visited, dtype=np.uint8))
+    return where, np.minimum(anchors.offered[where], k), accepted[where]
+
+
+def repeated_next(trace: Trace, anchors: Anchors) -> NDArray[np.bool_]:
+    """Per anchor: whether the token after it, y[a+1], repeats earlier text. Shape [A]."""
+    flags = by_position(trace, anchors, "repeated").astype(bool)
+    first = np.concatenate([[0], np.cumsum(anchors.n)])
+    return np.asarray(flags[first[anchors.owner] + anchors.anchor + 1])
+
+
+def by_position(trace: Trace, anchors: Anchors, name: str) -> NDArray[Any]:
+    """A column of `positions` in the order of `anchors.seq`: shape [sum of n]."""
+    trace.require("positions")
+    order = np.lexsort((trace.column("positions", "t"), trace.column("positions", "seq")))
+    values = trace.column("positions", name)[order]
+    if len(values) != int(anchors.n.sum()):
+        raise ValueError(
+            f"This trace has {len(values)} positions for {int(anchors.n.sum())} output tokens: "
+            "see trace.validate()."
+        )
+    return np.asarray(values)
+
+
+def _read(trace: Trace, name: str) -> Anchors:
+    order = np.argsort(trace.column("sequences", "seq"), kind="stable")
+    sequences = trace.table("sequences").take(pa.array(order))
+    seq, n, limit = (_ints(sequences, c) for c in ("seq", "n_output", "max_new_tokens"))
+    drafts = trace.table("drafts").select(["seq", "anchor", "drafter", "drafted", "matched"])
+    if len(trace.drafters) > 1:
+        drafts = drafts.filter(pc.equal(drafts["drafter"], pa.scalar(name)))
+    of_seq, anchor = _ints(drafts, "seq"), _ints(drafts, "anchor")
+    start = np.concatenate([[0], np.cumsum(n - 1)])
+    owner = np.repeat(np.arange(len(seq)), n - 1)
+    expected = np.arange(len(owner)) - start[owner]
+    row = np.arange(len(of_seq))
+    if not _same(of_seq, anchor, seq[owner], expected):
+        row = np.lexsort((anchor, of_seq))
+        if not _same(of_seq[row], anchor[row], seq[owner], expected):
+            raise ValueError(
+                f"The drafter {name!r} does not have one draft at every anchor of this capture: "
+                "finish it with resume=True, or see trace.validate()."
+            )
+    room = limit[owner] - 2 - expected
+    offered = np.minimum(_ints(drafts, "drafted")[row], room)
+    matched = np.minimum(_ints(drafts, "matched")[row], n[owner] - 2 - expected)
+    return Anchors(
+        drafter=name,
+        k=int(trace.meta.drafters[name]["k"]),
+        seq=seq,
+        n=n,
+        prompt_id=np.array(sequences["prompt_id"].to_pylist(), dtype=object),
+        content_type=np.array(sequences["content_type"].to_pylist(), dtype=object),
+        eos=np.array([finish == "eos" for finish in sequences["finish"].to_pylist()], dtype=bool),
+        start=start,
+        owner=owner,
+        anchor=expected,
+        room=room,
+        offered=offered,
+        acceptable=np.minimum(offered, matched),
+        row=row,
+    )
+
+
+def _ints(table: pa.Table, name: str) -> Ints:
+    return np.asarray(table[name].combine_chunks().to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _same(seq: Ints, anchor: Ints, expected_seq: Ints, expected_anchor: Ints) -> bool:
+    return np.array_equal(seq, expected_seq) and np.array_equal(anchor, expected_anchor)

@@ -1,0 +1,1 @@
+"""Drafters: n-gram, self-drafts and small language models, oracles."""

@@ -1,0 +1,224 @@
+"""A language model as a drafter: any smaller transformers LM with the target's tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from specviz.drafters.assemble import (
+    Predictions,
+    Tail,
+    first_departures,
+    free_columns,
+    no_drafts,
+    pair_columns,
+    tails_needed,
+)
+from specviz.engine.observe import CHUNK, pair_stats
+from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
+from specviz.policies import DraftView, Plan
+from specviz.targets.slots import SlotLM
+
+
+class LMDrafter:
+    """Drafts greedily with a causal LM that has its own KV cache.
+
+    Parameters
+    ----------
+    model
+        A transformers causal LM with the target's token map.
+    tokenizer
+        Its tokenizer, to check that map; None trusts the caller.
+    max_k
+        Most tokens drafted in a round.
+
+    Notes
+    -----
+    `confidence` is q of the drafted token. The KV cache follows the text by itself (longest
+    common prefix), so an interrupted round or a new run needs no reset.
+    """
+
+    taps: tuple[int, ...] = ()
+    simulated_cost = False
+
+    def __init__(
+        self, model: Any, tokenizer: Any = None, name: str = "lm", caption: str = "",
+        max_k: int = 15,
+    ) -> None:
+        if max_k < 1:
+            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
+        self.model, self.tokenizer = model, tokenizer
+        self.name, self.caption, self.max_k = name, caption or name, max_k
+        self.lm: SlotLM | None = None
+        self._cached: list[int] = []  # the text whose keys and values are in the cache
+
+    def attach(self, target: Target) -> None:
+        """Check the token map and make room for keys and values.
+
+        Raises
+        ------
+        ValueError
+            When the drafter's tokens are not the target's; the sentence names which differ.
+        """
+        theirs = getattr(target.codec, "tokenizer", None)
+        if self.tokenizer is not None and theirs is not None:
+            _check_same_tokens(self.tokenizer, theirs, self.name)
+        self.lm = SlotLM(self.model, target.vocab_size)
+        self._cached = []
+
+    def start(self, prompt: Ids, rows: Rows) -> None:
+        pass
+
+    def observe(self, rows: Rows, path: Sequence[int]) -> None:
+        pass
+
+    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+        k = min(plan.k, self.max_k)
+        if k == 0:
+            return Draft(context[-1])
+        lm = self._attached()
+        hidden = self._catch_up(lm, context)
+        tokens: list[int] = []
+        logq: list[float] = []
+        entropy: list[float] = []
+        rows: list[torch.Tensor] = []
+        while True:
+            rows.append(lm.unembed(hidden[-1:]).float().log_softmax(-1)[0])
+            best, token = rows[-1].max(-1)
+            tokens.append(int(token))
+            logq.append(float(best))
+            entropy.append(-float((rows[-1].exp() * rows[-1]).sum()))
+            view = DraftView(plan, logq, entropy, np.exp(logq).tolist())
+            if len(tokens) == k or not more(view):
+                break
+            hidden, _ = lm.forward(tokens[-1:], len(self._cached))
+            self._cached.append(tokens[-1])
+        q = torch.stack(rows).exp()
+        return Draft.chain(context[-1], tokens, logq, entropy, np.exp(logq).tolist(), q)
+
+    def propose_all(self, reference: Reference, k: int) -> Drafts:
+        anchors = reference.anchors
+        if anchors == 0:
+            return no_drafts(k)
+        lm = self._attached()
+        text = reference.prompt + reference.realised
+        hidden, _ = lm.forward(text, 0)
+        self._cached = list(text)
+        hidden = hidden[len(reference.prompt) :]  # row t - 1 speaks of output token t
+        said, pairs = [], []
+        realised = torch.tensor(reference.realised, device=hidden.device)
+        for low in range(0, len(hidden), CHUNK):
+            high = min(low + CHUNK, len(hidden))
+            logits = lm.unembed(hidden[low:high])
+            said.append(_predict(logits))
+            inside = min(high, len(realised) - 1) - low  # the last row has no realised token
+            if inside > 0:
+                p = reference.logits(low + 1, low + 1 + inside).to(logits.device)
+                pairs.append(
+                    pair_stats(p, logits[:inside], realised[low + 1 : low + 1 + inside])
+                )
+        predictions = Predictions(*(np.concatenate(column) for column in zip(*said, strict=True)))
+        departures = first_departures(predictions.token, reference)
+        tails = self._unroll(lm, predictions, tails_needed(departures, k), reference)
+        return Drafts(
+            drafted=np.full(anchors, k),
+            **free_columns(predictions, departures, tails, k),
+            **pair_columns(pairs, anchors, k),
+        )
+
+    def tie_after(self, context: Ids) -> tuple[float, float]:
+        """Top-2 margin (nats) after `context` and the logit noise of its batch shape.
+
+        Noise is the largest difference of a logit between feeding the last token alone and
+        with all the others. A draft that differs between live and capture where margin <= 4
+        noise is a near-tie decided by rounding (see `specviz.engine.certificate`).
+        """
+        lm = self._attached()
+        together, _ = lm.forward(context, 0)
+        among = lm.unembed(together[-1:])[0].double()
+        alone, _ = lm.forward(context[-1:], len(context) - 1)
+        self._cached = list(context)
+        row = lm.unembed(alone)[0].double()
+        best = row.topk(2).values
+        return float(best[0] - best[1]), float((row - among).abs().max())
+
+    def _unroll(
+        self, lm: SlotLM, predictions: Predictions, needed: dict[int, int], reference: Reference
+    ) -> dict[int, Tail]:
+        """Every off-path tail at once: each step is one forward with a row per tail."""
+        # Longest first, so that the tails still growing are always the first rows.
+        where = sorted(needed, key=lambda position: (-needed[position], position))
+        tails = {
+            t: Tail(*([getattr(predictions, name)[t - 1].item()]
+                      for name in ("token", "logq", "entropy", "confidence")))
+            for t in where
+        }
+        n_prompt, end = len(reference.prompt), len(self._cached)
+        own: list[list[int]] = [[] for _ in where]  # slots of each tail's tokens
+        slot = end
+        for step in range(1, max(needed.values(), default=1)):
+            growing = [t for t in where if needed[t] > step]
+            visible = torch.zeros(len(growing), slot + len(growing), dtype=torch.bool)
+            for row, t in enumerate(growing):
+                own[row].append(slot + row)
+                visible[row, : n_prompt + t] = True  # the text before the departure
+                visible[row, own[row]] = True
+            hidden, _ = lm.forward(
+                [tails[t].token[-1] for t in growing], slot,
+                positions=[n_prompt + t + step - 1 for t in growing], visible=visible,
+            )
+            slot += len(growing)
+            for low in range(0, len(growing), CHUNK):
+                columns = _predict(lm.unembed(hidden[low : low + CHUNK]))
+                for t, *values in zip(growing[low : low + CHUNK], *columns, strict=True):
+                    tail = tails[t]
+                    for column, value in zip(
+                        (tail.token, tail.logq, tail.entropy, tail.confidence), values, strict=True
+                    ):
+                        column.append(value.item())
+        return tails
+
+    def _catch_up(self, lm: SlotLM, context: Ids) -> torch.Tensor:
+        """Feed what the cache lacks of `context`; the hidden row after its last token."""
+        known = 0
+        for mine, theirs in zip(self._cached, context[:-1], strict=False):
+            if mine != theirs:
+                break
+            known += 1
+        del self._cached[known:]
+        hidden, _ = lm.forward(context[known:], known)
+        self._cached.extend(context[known:])
+        return hidden
+
+    def _attached(self) -> SlotLM:
+        if self.lm is None:
+            raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
+        return self.lm
+
+
+def _predict(logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Greedy token, its ln q, the entropy (nats) and q, per row."""
+    logp = logits.float().log_softmax(-1)
+    best, token = logp.max(-1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    return (
+        token.cpu().numpy(), best.cpu().numpy(), entropy.cpu().numpy(), best.exp().cpu().numpy()
+    )
+
+
+def _check_same_tokens(mine: Any, theirs: Any, name: str) -> None:
+    ours, other = mine.get_vocab(), theirs.get_vocab()
+    if ours == other:
+        return
+    different = sorted(t for t in ours.keys() | other.keys() if ours.get(t) != other.get(t))
+    shown = ", ".join(
+        f"{token!r} ({ours.get(token, 'absent')} against {other.get(token, 'absent')})"
+        for token in different[:3]
+    )
+    raise ValueError(
+        f"{name} cannot draft for this target: {len(different)} tokens have other ids, such as "
+        f"{shown}. Use a drafter with the target's tokenizer."
+    )

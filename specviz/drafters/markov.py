@@ -1,0 +1,84 @@
+"""A toy Markov chain as a drafter: exact in float64, for tests and first lessons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from specviz.drafters.assemble import no_drafts, pair_columns
+from specviz.engine.observe import pair_stats
+from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
+from specviz.policies import DraftView, Plan
+from specviz.targets.toy import MarkovModel
+
+
+class MarkovDrafter:
+    """Drafts the most probable continuation of a `MarkovModel`."""
+
+    taps: tuple[int, ...] = ()
+    simulated_cost = False
+
+    def __init__(self, model: MarkovModel, max_k: int = 15, name: str = "markov") -> None:
+        if max_k < 1:
+            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
+        self.model, self.max_k, self.name = model, max_k, name
+        self.caption = f"toy Markov chain of order {model.order}"
+
+    def attach(self, target: Target) -> None:
+        if target.vocab_size != self.model.vocab_size:
+            raise ValueError(
+                f"{self.name} has {self.model.vocab_size} tokens, {target.name} has "
+                f"{target.vocab_size}: they must be the same."
+            )
+
+    def start(self, prompt: Ids, rows: Rows) -> None:
+        pass
+
+    def observe(self, rows: Rows, path: Sequence[int]) -> None:
+        pass
+
+    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+        text, rows = list(context), []
+        tokens: list[int] = []
+        logq: list[float] = []
+        entropy: list[float] = []
+        for depth in range(min(plan.k, self.max_k)):
+            confidence = [math.exp(value) for value in logq]
+            if depth and not more(DraftView(plan, logq, entropy, confidence)):
+                break
+            logits = self.model.logits(text)
+            token = int(logits.argmax())
+            p = logits.exp()
+            rows.append(p)
+            tokens.append(token)
+            logq.append(float(logits[token]))
+            entropy.append(-float(torch.xlogy(p, p).sum()))
+            text.append(token)
+        q = torch.stack(rows) if rows else None
+        return Draft.chain(
+            context[-1], tokens, logq, entropy, [math.exp(value) for value in logq], q
+        )
+
+    def propose_all(self, reference: Reference, k: int) -> Drafts:
+        anchors = reference.anchors
+        if anchors == 0:
+            return no_drafts(k)
+        text = reference.prompt + reference.realised
+        start = len(reference.prompt)
+        drafts = [
+            self.propose(text[: start + a + 1], Plan(k), lambda view: True) for a in range(anchors)
+        ]
+        end = len(reference.realised)
+        q = torch.stack([self.model.logits(text[: start + t]) for t in range(1, end)])
+        pairs = pair_stats(reference.logits(1, end), q, torch.tensor(reference.realised[1:]))
+        return Drafts(
+            drafted=np.full(anchors, k),
+            token=np.array([draft.tokens for draft in drafts]),
+            logq=np.array([draft.logq for draft in drafts]),
+            entropy=np.array([draft.entropy for draft in drafts]),
+            confidence=np.array([draft.confidence for draft in drafts]),
+            **pair_columns([pairs], anchors, k),
+        )

@@ -1,0 +1,327 @@
+"""Capture: decode once, then ask every drafter for its draft at every anchor.
+
+Under greedy decoding the output does not depend on the drafter, so these drafts hold every
+fixed k, stopping rule and switch of drafters exactly (F7.5); `specviz.replay` reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, FIRST_COMPLETED, Future, wait
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from tqdm.auto import tqdm
+
+from specviz.cost import CostModel
+from specviz.engine.observe import CHUNK, RowStats, concatenate, row_stats, token_stats
+from specviz.engine.protocols import FINAL, Draft, Drafter, Reference, Target, check_prompt
+from specviz.engine.record import (
+    MAX_K,
+    drafts_table,
+    matched_lengths,
+    positions_table,
+    sequences_table,
+    trace_meta,
+)
+from specviz.prompt_set import Prompt
+from specviz.trace.schema import TraceMeta, table_schemas
+from specviz.trace.store import TraceWriter
+from specviz.trace.trace import Trace
+
+Tables = dict[str, pa.Table]
+TargetSource = Target | str | Callable[[], Target]
+DrafterSource = Drafter | str | Callable[[], Drafter]
+
+
+def capture(
+    prompts: Iterable[Prompt] | Sequence[Any],
+    target: TargetSource,
+    drafters: DrafterSource | Sequence[DrafterSource],
+    *,
+    k: int = MAX_K,
+    max_new_tokens: int = 96,
+    out: str | Path | None = None,
+    resume: bool = True,
+    seed: int = 0,
+    cost_models: Sequence[CostModel] = (),
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Trace:
+    """Decode every prompt greedily and record the target and every drafter at every position.
+
+    Parameters
+    ----------
+    prompts
+        From `specviz.prompts()`, or anything `generate` takes as a prompt.
+    target, drafters
+        Models from `load_target` and `load_drafter`. With an `executor`: names known to
+        them, or picklable functions without arguments, loaded once per worker.
+    k
+        Longest draft asked for; a drafter with a smaller `max_k` is asked for that.
+    max_new_tokens
+        Output tokens at most. Decoding goes on for k tokens past it, so that no draft is cut.
+    out
+        Folder to write to, one sequence at a time; a killed capture loses at most the
+        sequence in flight. None keeps the trace in memory.
+    resume
+        Continue what `out` already holds; sequences are recognised by prompt id.
+    cost_models
+        From `measure_cost`; kept in `trace.json` for the report.
+    executor
+        Any concurrent.futures.Executor; results are written here, in this process.
+
+    Returns
+    -------
+    Trace
+        Validated, with the tables `sequences`, `positions` and `drafts`.
+
+    Raises
+    ------
+    ValueError
+        For an empty prompt list, two prompts with one id, k below 1, or models given as
+        objects together with an executor.
+    TraceError
+        When `out` holds a capture with other settings.
+
+    Notes
+    -----
+    Source: F7.5 (exhaustive replay). Greedy decoding only.
+
+    Examples
+    --------
+    >>> from specviz.drafters.markov import MarkovDrafter
+    >>> from specviz.targets.toy import MarkovModel, ToyTarget
+    >>> chain = MarkovModel.random(8, seed=1)
+    >>> trace = capture(["abc"], ToyTarget(chain), MarkovDrafter(chain), progress=False)
+    >>> bool((trace.drafts.matched == 15).all())                 # a perfect drafter
+    True
+    """
+    tasks = _named(prompts)
+    sources = list(drafters) if isinstance(drafters, (list, tuple)) else [drafters]
+    if not sources:
+        raise ValueError("Give at least one drafter.")
+    if k < 1 or max_new_tokens < 1:
+        raise ValueError(f"k and max_new_tokens must be at least 1, not {k} and {max_new_tokens}.")
+    if executor is not None and not all(isinstance(s, str) or _factory(s) for s in
+                                        (target, *sources)):
+        raise ValueError(
+            "With an executor, name the target and drafters or give picklable functions that "
+            "load them: a loaded model cannot travel to a worker."
+        )
+    models = _Models.load(target, tuple(sources))
+    meta = dataclasses.replace(
+        trace_meta("capture", models.target, models.drafters, max_new_tokens, seed, k),
+        cost_models=tuple(model.to_dict() for model in cost_models),
+    )
+    writer = TraceWriter(out, meta, resume) if out is not None else None
+    done = writer.done() if writer else {}
+    first = max(done.values(), default=-1) + 1
+    todo = [(first + i, task) for i, task in
+            enumerate(task for task in tasks if task.id not in done)]
+    parts: list[Tables] = []
+    keep: Callable[[int, Tables], None] = (
+        writer.add if writer else lambda seq, tables: parts.append(tables)
+    )
+    with tqdm(total=len(todo) * max_new_tokens, unit="pos", desc="capture",
+              disable=not progress) as bar:
+        if executor is None:
+            for seq, task in todo:
+                keep(seq, capture_one(models, seq, task, k, max_new_tokens, bar.update))
+        else:
+            _spread(executor, target, tuple(sources), todo, k, max_new_tokens, keep, bar)
+    if writer:
+        return writer.finish(meta).validate()
+    gathered = {name: pa.concat_tables([part[name] for part in parts]).unify_dictionaries()
+                for name in (parts[0] if parts else {})}
+    return Trace(meta, gathered).validate()
+
+
+def capture_one(
+    models: _Models, seq: int, prompt: Prompt, k: int, max_new_tokens: int,
+    tick: Callable[[int], Any] = lambda n: None,
+) -> Tables:
+    """The tables of one prompt: decode, describe every position, ask every drafter."""
+    target = models.target
+    ids = target.codec.encode(prompt.messages)
+    decoded = _Decoded(target, ids, models.taps, max_new_tokens, k, tick)
+    n = min(max_new_tokens, len(decoded.tokens))
+    output, lookahead = decoded.tokens[:n], decoded.tokens[n:]
+    finish = "eos" if output[-1] in target.eos_ids else "limit"
+    reference = Reference(
+        ids, tuple(output), tuple(lookahead), decoded.logits, decoded.taps
+    )
+    tables = {
+        "sequences": sequences_table(
+            seq, prompt.id, prompt.content_type, target.codec.render(prompt.messages),
+            target.codec.decode(output), ids, n, lookahead, max_new_tokens, finish,
+            decoded.seconds,
+        ),
+        "positions": positions_table(
+            seq, output, decoded.stats.take(range(n)), decoded.logp[:n], decoded.rank[:n],
+            target.codec,
+        ),
+    }
+    wide = max(min(k, drafter.max_k) for drafter in models.drafters.values())
+    drafts = []
+    for name, drafter in models.drafters.items():
+        columns = drafter.propose_all(reference, min(k, drafter.max_k))
+        matched = matched_lengths(columns, reference.realised)
+        drafts.append(drafts_table(seq, name, columns, matched, wide))
+    tables["drafts"] = pa.concat_tables(drafts).unify_dictionaries()
+    tick(max_new_tokens - n)  # an early end of text still completes the bar
+    return tables
+
+
+class _Decoded:
+    """The target's greedy output with its statistics and hidden states.
+
+    Logits are reduced in chunks and dropped; what a drafter needs of them again is
+    recomputed from the final hidden states.
+    """
+
+    def __init__(
+        self, target: Target, ids: tuple[int, ...], taps: Sequence[int], max_new_tokens: int,
+        k: int, tick: Callable[[int], Any],
+    ) -> None:
+        self.target = target
+        self.tokens: list[int] = []
+        self.seconds = 0.0
+        parts: list[RowStats] = []
+        logp: list[Any] = []
+        rank: list[Any] = []
+        pending: list[torch.Tensor] = []
+        collected: dict[int, list[torch.Tensor]] = {tap: [] for tap in taps}
+
+        def reduce() -> None:
+            if not pending:
+                return
+            rows = torch.cat(pending)
+            tokens = torch.tensor(self.tokens[-len(pending) :], device=rows.device)
+            parts.append(row_stats(rows))
+            mine, places = token_stats(rows, tokens)
+            logp.extend(mine.tolist())
+            rank.extend(places.tolist())
+            pending.clear()
+
+        rows = target.prefill(ids, taps)
+        began = time.perf_counter()
+        while True:
+            for tap in taps:
+                collected[tap].append(rows.taps[tap])
+            pending.append(rows.logits[-1:])
+            self.tokens.append(int(rows.logits[-1].argmax()))
+            size, last = len(self.tokens), self.tokens[-1]
+            if size == max_new_tokens or (last in target.eos_ids and size < max_new_tokens):
+                target.synchronize()
+                self.seconds = time.perf_counter() - began
+            if size <= max_new_tokens:
+                tick(1)
+            # Text after an end of text is neither accepted nor rejected: do not decode it.
+            if last in target.eos_ids or size == max_new_tokens + k:
+                break
+            if len(pending) == CHUNK:
+                reduce()
+            rows = target.verify(Draft(last))
+            target.commit(())
+        reduce()
+        self.stats = concatenate(parts)
+        self.logp, self.rank = logp, rank
+        self.taps = {tap: torch.cat(states) for tap, states in collected.items()}
+        self._first = len(ids) - 1  # hidden row that produced output token 0
+
+    def logits(self, low: int, high: int) -> torch.Tensor:
+        hidden = self.taps[FINAL][self._first + low : self._first + high]
+        return self.target.unembed(hidden)
+
+
+@dataclasses.dataclass
+class _Models:
+    """A target with its drafters attached."""
+
+    target: Target
+    drafters: dict[str, Drafter]
+
+    @classmethod
+    def load(cls, target: TargetSource, sources: Sequence[DrafterSource]) -> _Models:
+        from specviz.zoo import load_drafter, load_target
+
+        if isinstance(target, str):
+            target = load_target(target)
+        elif _factory(target):
+            target = target()
+        drafters: dict[str, Drafter] = {}
+        for source in sources:
+            if isinstance(source, str):
+                source = load_drafter(source, target)
+            elif _factory(source):
+                source = source()
+            if source.name in drafters:
+                raise ValueError(f"Two drafters are called {source.name!r}: rename one (name=).")
+            source.attach(target)
+            drafters[source.name] = source
+        return cls(target, drafters)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return tuple(sorted({FINAL, *(t for d in self.drafters.values() for t in d.taps)}))
+
+
+def _factory(source: Any) -> bool:
+    return callable(source) and not hasattr(source, "name")
+
+
+_loaded: dict[Any, _Models] = {}  # one worker process keeps its models
+
+
+def _worker(
+    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, k: int, max_new_tokens: int
+) -> tuple[int, Tables]:
+    key = (target, sources)
+    if key not in _loaded:
+        _loaded.clear()
+        _loaded[key] = _Models.load(target, sources)
+    return seq, capture_one(_loaded[key], seq, prompt, k, max_new_tokens)
+
+
+def _spread(
+    executor: Executor, target: Any, sources: tuple[Any, ...], todo: list[tuple[int, Prompt]],
+    k: int, max_new_tokens: int, keep: Callable[[int, Tables], None], bar: Any,
+) -> None:
+    """Hand one prompt to a worker at a time; write what comes back as it comes."""
+    waiting: set[Future[tuple[int, Tables]]] = {
+        executor.submit(_worker, target, sources, seq, prompt, k, max_new_tokens)
+        for seq, prompt in todo
+    }
+    try:
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                keep(*future.result())
+                bar.update(max_new_tokens)
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _named(prompts: Iterable[Any]) -> list[Prompt]:
+    """Prompts with unique ids; plain text, messages or ids get one and the type "user"."""
+    if isinstance(prompts, str):
+        raise ValueError("prompts is a list: put a single prompt in brackets.")
+    named = [
+        each if isinstance(each, Prompt) else Prompt(f"prompt-{i}", "user", each)
+        for i, each in enumerate(prompts)
+    ]
+    if not named:
+        raise ValueError("No prompts to capture.")
+    for prompt in named:
+        check_prompt(prompt.messages)
+    ids = [prompt.id for prompt in named]
+    twice = next((i for i in ids if ids.count(i) > 1), None)
+    if twice is not None:
+        raise ValueError(f"Two prompts have the id {twice!r}: ids name sequences in the trace.")
+    return named

@@ -1,0 +1,389 @@
+"""The speculative loop, short enough to read aloud."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from specviz.engine.acceptance import Greedy
+from specviz.engine.observe import RowStats, concatenate, row_stats, token_stats
+from specviz.engine.protocols import Acceptance, Draft, Drafter, Prompt, Rows, Target, Verdict, check_prompt
+from specviz.markup import escape, table_html
+from specviz.policies import DraftView, FixedK, History, PastRound, Plan, Policy
+from specviz.trace.trace import Trace
+
+
+class RunClosed(RuntimeError):
+    """The target went on to another sequence; this run can be read but not continued."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: draft, verify, accept.
+
+    Attributes
+    ----------
+    anchor
+        Index of the output token the round started from.
+    draft, accepted, tokens, stop
+        What was drafted, how many of it were kept, what was emitted (accepted tokens and the
+        target's own), and why it ended: reject, full, eos or limit.
+    stats
+        The target's distribution at every verified row: row 0 follows the anchor, row 1 + i
+        follows draft node i. None when the run is not instrumented.
+    path
+        Accepted nodes; rows of other nodes are conditioned on rejected tokens.
+    draft_seconds, verify_seconds, other_seconds
+        Measured wall time.
+    """
+
+    number: int
+    anchor: int
+    policy: str
+    drafter: str
+    draft: Draft
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+    stop: str
+    stats: RowStats | None
+    draft_seconds: float
+    verify_seconds: float
+    other_seconds: float
+    text: str = ""
+
+    @property
+    def drafted(self) -> int:
+        return len(self.draft)
+
+    @property
+    def accepted(self) -> int:
+        return len(self.path)
+
+    @property
+    def emitted(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row per verified row: node, depth, on_path, entropy (nats), p_max, margin."""
+        if self.stats is None:
+            raise ValueError("This run was not instrumented: generate(..., instrument=True).")
+        n = self.drafted
+        return pd.DataFrame(
+            {
+                "node": range(-1, n),
+                "depth": [0, *self.draft.depths()],
+                "on_path": [True, *(node in self.path for node in range(n))],
+                "entropy": self.stats.entropy,
+                "p_max": self.stats.p_max,
+                "margin": self.stats.margin,
+            }
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Round {self.number} at {self.anchor}: accepted {self.accepted} of {self.drafted} "
+            f"from {self.drafter}, emitted {self.emitted} ({self.stop}): {self.text!r}"
+        )
+
+    def _repr_html_(self) -> str:
+        head = f"<p><b>Round {self.number}</b> {escape(repr(self).partition(': ')[2])}</p>"
+        return head if self.stats is None else head + table_html(self.rows)
+
+
+class Run:
+    """A generation in progress: iterate over it for its rounds, or `finish()` it.
+
+    Made by `specviz.generate`. `token_ids`, `text` and `rounds` may be read at any time;
+    `trace` holds the visited anchors.
+    """
+
+    def __init__(
+        self, target: Target, drafters: Mapping[str, Drafter], prompt: Prompt, policy: Policy,
+        acceptance: Acceptance, max_new_tokens: int, seed: int, instrument: bool,
+    ) -> None:
+        self.target, self.drafters = target, dict(drafters)
+        self.policy, self.acceptance = policy, acceptance
+        self.max_new_tokens, self.seed, self.instrument = max_new_tokens, seed, instrument
+        self.prompt_ids = target.codec.encode(prompt)
+        self.prompt_text = target.codec.render(prompt)
+        self.token_ids: list[int] = []
+        self.position_stats: list[RowStats] = []  # of every output token, in order
+        self.position_tokens: list[tuple[float, int]] = []  # its ln p and rank
+        self.log: list[Round] = []
+        self._past = _Past()
+        self._committing = False  # an interrupt in between would leave target and run apart
+        self._rng = torch.Generator().manual_seed(seed)
+        taps = sorted({tap for drafter in drafters.values() for tap in drafter.taps})
+        for drafter in self.drafters.values():
+            drafter.attach(target)
+        rows = target.prefill(self.prompt_ids, taps)
+        self._session = target.session
+        for drafter in self.drafters.values():
+            drafter.start(self.prompt_ids, rows)
+        first = acceptance(Draft(self.prompt_ids[-1]), rows, self._rng).token
+        self._keep(rows, (first,), row_stats(rows.logits) if instrument else None, [0])
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason != "stopped"
+
+    @property
+    def finish_reason(self) -> str:
+        """eos, limit, or "stopped" while more could come."""
+        if self.token_ids[-1] in self.target.eos_ids:
+            return "eos"
+        return "limit" if len(self.token_ids) >= self.max_new_tokens else "stopped"
+
+    @property
+    def text(self) -> str:
+        return self.target.codec.decode(self.token_ids)
+
+    def __iter__(self) -> Iterator[Round]:
+        return self
+
+    def __next__(self) -> Round:
+        if self.finished:
+            raise StopIteration
+        if self.target.session != self._session:
+            raise RunClosed(
+                f"{self.target.name} has started another run since: this one ends after "
+                f"{len(self.token_ids)} tokens. Read it, or generate again."
+            )
+        if self._committing:
+            raise RunClosed(
+                "This run was interrupted while a round was being committed: its output so far "
+                "can be read; generate again to go on."
+            )
+        self.log.append(self._round())
+        return self.log[-1]
+
+    def finish(self) -> Run:
+        """Run to the end of text or the limit; returns the run."""
+        for _ in self:
+            pass
+        return self
+
+    def _round(self) -> Round:
+        began = time.perf_counter()
+        anchor = len(self.token_ids) - 1
+        plan = self.policy.plan(self._past.history(anchor))
+        drafter = self._drafter(plan)
+        # The last token comes from the target whatever is drafted: never draft past it.
+        k = min(plan.k, self.max_new_tokens - 2 - anchor)
+        context = [*self.prompt_ids, *self.token_ids]
+
+        ready = time.perf_counter()
+        draft = drafter.propose(context, Plan(k, drafter.name), self._more)
+        self.target.synchronize()
+        drafted = time.perf_counter()
+        rows = self.target.verify(draft)
+        self.target.synchronize()
+        verified = time.perf_counter()
+
+        verdict = self.acceptance(draft, rows, self._rng)
+        path, tokens = _emitted(draft, verdict, self.target.eos_ids)
+        stats = row_stats(rows.logits) if self.instrument else None
+        self._committing = True
+        self.target.commit(path)
+        for each in self.drafters.values():
+            each.observe(rows, path)
+        self._keep(rows, tokens, stats, [0, *(node + 1 for node in path)])
+        self._past.rounds.append(PastRound(anchor, drafter.name, len(draft), len(path)))
+        self._committing = False
+        return Round(
+            number=len(self.log), anchor=anchor, policy=self.policy.name, drafter=drafter.name,
+            draft=draft, path=path, tokens=tokens, stats=stats,
+            stop=self._stop(len(path) == len(verdict.path) and verdict.full),
+            draft_seconds=drafted - ready, verify_seconds=verified - drafted,
+            other_seconds=time.perf_counter() - verified + ready - began,
+            text=self.target.codec.decode(tokens),
+        )
+
+    def _more(self, view: DraftView) -> bool:
+        # Rounded as the trace stores them, so that a policy sees the same live and in replay.
+        return self.policy.more(
+            DraftView(view.plan, *(np.float16(column).tolist() for column in
+                                   (view.logq, view.entropy, view.confidence)))
+        )
+
+    def _drafter(self, plan: Plan) -> Drafter:
+        if plan.drafter is None and len(self.drafters) > 1:
+            raise ValueError(f"Say which drafter the policy uses: {', '.join(self.drafters)}.")
+        name = plan.drafter or next(iter(self.drafters))
+        if name not in self.drafters:
+            raise ValueError(
+                f"The policy asked for drafter {name!r}; this run has {', '.join(self.drafters)}."
+            )
+        if plan.k > self.drafters[name].max_k:
+            raise ValueError(
+                f"The policy asked {name} for {plan.k} tokens; it drafts at most "
+                f"{self.drafters[name].max_k}."
+            )
+        return self.drafters[name]
+
+    def _keep(
+        self, rows: Rows, tokens: tuple[int, ...], stats: RowStats | None, used: list[int]
+    ) -> None:
+        """Append emitted tokens with the distribution each came from."""
+        self.token_ids.extend(tokens)
+        self._past.tokens.extend(tokens)
+        if stats is None:
+            return
+        logits = rows.logits[used]
+        logp, rank = token_stats(logits, torch.tensor(tokens, device=logits.device))
+        self.position_stats.append(stats.take(used))
+        self.position_tokens.extend(zip(logp.tolist(), rank.tolist(), strict=True))
+        self._past.see(self.position_stats[-1])
+
+    def _stop(self, full: bool) -> str:
+        if self.finished:
+            return self.finish_reason
+        return "full" if full else "reject"
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """The finished rounds, with the columns of the trace's `rounds` table."""
+        return self.trace.rounds
+
+    @property
+    def trace(self) -> Trace:
+        """What has been generated so far, as a trace of visited anchors."""
+        from specviz.engine.record import run_trace
+
+        return run_trace(self)
+
+    @property
+    def certificate(self) -> Any:
+        """Compare the finished output with plain decoding; see `specviz.engine.certificate`."""
+        from specviz.engine.certificate import certify
+
+        return certify(self)
+
+    def all_stats(self) -> RowStats:
+        """Statistics of every output position."""
+        if not self.position_stats:
+            raise ValueError("This run was not instrumented: generate(..., instrument=True).")
+        return concatenate(self.position_stats)
+
+    def __repr__(self) -> str:
+        rounds = max(len(self.log), 1)
+        return (
+            f"Run({self.target.name} with {', '.join(self.drafters)}, {self.policy.name}): "
+            f"{len(self.token_ids)} tokens, {len(self.log)} rounds, "
+            f"{(len(self.token_ids) - 1) / rounds:.2f} tokens per round (bonus counted), "
+            f"{self.finish_reason}"
+        )
+
+    def _repr_html_(self) -> str:
+        return (
+            f"<div class='specviz-run'><p>{escape(repr(self))}</p>"
+            f"<pre style='white-space:pre-wrap'>{escape(self.text)}</pre></div>"
+        )
+
+
+class _Past:
+    """The growing lists a policy's History shows."""
+
+    def __init__(self) -> None:
+        self.rounds: list[PastRound] = []
+        self.tokens: list[int] = []
+        self.entropy: list[float] = []
+        self.p_max: list[float] = []
+        self.margin: list[float] = []
+
+    def see(self, stats: RowStats) -> None:
+        # Rounded as the trace stores them, so that a policy sees the same live and in replay.
+        for name in ("entropy", "p_max", "margin"):
+            getattr(self, name).extend(getattr(stats, name).astype("float32").tolist())
+
+    def history(self, anchor: int) -> History:
+        return History(
+            anchor, self.rounds, self.tokens, self.entropy, self.p_max, self.margin
+        )
+
+
+def _emitted(
+    draft: Draft, verdict: Verdict, eos_ids: frozenset[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Accepted path and emitted tokens, cut at an end of text.
+
+    The last emitted token is always the target's own, so a drafted end of text ends the path
+    before it and is emitted as the target's.
+    """
+    for depth, node in enumerate(verdict.path):
+        if draft.tokens[node] in eos_ids:
+            kept = verdict.path[:depth]
+            return kept, (*(draft.tokens[n] for n in kept), draft.tokens[node])
+    return verdict.path, (*(draft.tokens[n] for n in verdict.path), verdict.token)
+
+
+def generate(
+    target: Target,
+    drafter: Drafter | Mapping[str, Drafter],
+    prompt: Prompt,
+    *,
+    policy: Policy | None = None,
+    acceptance: Acceptance | None = None,
+    max_new_tokens: int = 96,
+    seed: int = 0,
+    instrument: bool = True,
+) -> Run:
+    """Start speculative generation; iterate over the result for its rounds.
+
+    Parameters
+    ----------
+    target, drafter
+        From `load_target` and `load_drafter`; several drafters as a mapping by name.
+    prompt
+        Text, chat messages ({"role", "content"}), or token ids.
+    policy
+        How many tokens to draft in each round; `FixedK(7)` by default.
+    acceptance
+        Which drafted tokens are kept; `Greedy()` by default.
+    max_new_tokens
+        Output tokens at most, the first one (from prefill) included.
+    seed
+        For sampling; recorded in the trace.
+    instrument
+        Record the target's distribution at every verified row. Without it a run has tokens
+        and times only, and policies see no entropies.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    ValueError
+        When the prompt is empty, a token is outside the vocabulary, the drafter does not fit
+        the target, or the policy asks for more than the drafter can draft.
+
+    Examples
+    --------
+    >>> from specviz.drafters.markov import MarkovDrafter
+    >>> from specviz.targets.toy import MarkovModel, ToyTarget
+    >>> chain = MarkovModel.random(8, seed=1)
+    >>> run = generate(ToyTarget(chain), MarkovDrafter(chain), "abc", max_new_tokens=17)
+    >>> run.finish().rounds.emitted.tolist()                     # a perfect drafter, k = 7
+    [8, 8]
+    """
+    check_prompt(prompt)
+    drafters = dict(drafter) if isinstance(drafter, Mapping) else {drafter.name: drafter}
+    if not drafters:
+        raise ValueError("Give at least one drafter.")
+    for name, each in drafters.items():
+        if name != each.name:
+            raise ValueError(f"The drafter called {name!r} names itself {each.name!r}: use that.")
+    if isinstance(max_new_tokens, bool) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}.")
+    return Run(
+        target, drafters, prompt, policy or FixedK(7), acceptance or Greedy(),
+        int(max_new_tokens), seed, instrument,
+    )

@@ -1,0 +1,1 @@
+from specviz.prompts import Prompt as Prompt, prompts as prompts

@@ -1,0 +1,1 @@
+"""Targets: transformers models (`torch_lm`) and exact toy models (`toy`)."""

@@ -1,0 +1,196 @@
+"""Any transformers causal LM as rows over a preallocated KV buffer.
+
+`SlotLM` is what the torch target and the language-model drafters stand on. It knows token
+ids, positions and masks, and nothing of drafts. Shapes are kept few on purpose (the buffer is
+allocated once and doubled rarely, the attended window is rounded up to a bucket, masks are
+explicit), so that a compiled forward can replace the eager one without a redesign.
+
+Everything that depends on the transformers version stands in this file.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from transformers import Cache, PreTrainedModel
+
+WINDOW = 64  # the attended window is a multiple of this many slots
+CAPACITY = 1024  # slots allocated at first
+
+
+class SlotCache(Cache):
+    """Keys and values in fixed buffers; the forward in flight writes at `start`."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers=[])
+        self.keys: list[torch.Tensor | None] = [None] * layers
+        self.values: list[torch.Tensor | None] = [None] * layers
+        self.start = 0
+        self.window = 0
+        self.capacity = CAPACITY
+
+    def update(  # type: ignore[override]
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = self.keys[layer_idx] = self._room(self.keys[layer_idx], key)
+        values = self.values[layer_idx] = self._room(self.values[layer_idx], value)
+        stop = self.start + key.shape[2]
+        keys[:, :, self.start : stop] = key
+        values[:, :, self.start : stop] = value
+        return keys[:, :, : self.window], values[:, :, : self.window]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.start
+
+    def _room(self, buffer: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
+        if buffer is not None and buffer.shape[2] >= self.window:
+            return buffer
+        while self.capacity < self.window:
+            self.capacity *= 2
+        batch, heads, _, width = new.shape
+        # Zeros, not garbage: a masked NaN would still poison the softmax.
+        room = new.new_zeros(batch, heads, self.capacity, width)
+        if buffer is not None:
+            room[:, :, : buffer.shape[2]] = buffer
+        return room
+
+    @torch.inference_mode()
+    def move(self, sources: Sequence[int], start: int) -> None:
+        """Copy the slots `sources` to start, start + 1, ... in every layer."""
+        if list(sources) == list(range(start, start + len(sources))):
+            return
+        for buffers in (self.keys, self.values):
+            for buffer in buffers:
+                if buffer is not None:
+                    index = torch.tensor(sources, device=buffer.device)
+                    buffer[:, :, start : start + len(sources)] = buffer.index_select(2, index)
+
+
+class SlotLM:
+    """Forward passes of a causal LM with explicit slots, positions and visibility.
+
+    Parameters
+    ----------
+    model
+        A decoder-only transformers model with full attention in every layer.
+    vocab_size
+        Logits are cropped to this many columns (the tokenizer's size).
+    """
+
+    def __init__(self, model: PreTrainedModel, vocab_size: int) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.decoder: nn.Module = model.get_decoder()
+        self.head: nn.Module = model.get_output_embeddings()
+        self.vocab_size = vocab_size
+        self.layers: nn.ModuleList = self.decoder.layers
+        self.cache = SlotCache(len(self.layers))
+        self.dtype = model.dtype
+        self.device = model.get_input_embeddings().weight.device
+        self._tapped: dict[int, torch.Tensor] = {}
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Sequence[int],
+        start: int,
+        *,
+        positions: Sequence[int] | None = None,
+        visible: torch.Tensor | None = None,
+        taps: Sequence[int] = (),
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """Run `tokens` in the slots start, start + 1, ...
+
+        Parameters
+        ----------
+        positions
+            Position of each token in its own text; start, start + 1, ... by default.
+        visible
+            Bool [n, start + n]: which slots each token attends to (itself included).
+            Causal over all earlier slots by default.
+        taps
+            Layers whose output to return: i is the residual stream after i layers.
+
+        Returns
+        -------
+        hidden
+            Final hidden states [n, hidden], as the unembedding sees them.
+        tapped
+            Per tap, [n, hidden].
+        """
+        n, device = len(tokens), self.device
+        end = start + n
+        window = -(-end // WINDOW) * WINDOW
+        if visible is None:
+            columns = torch.arange(end, device=device)
+            visible = columns[None] <= torch.arange(start, end, device=device)[:, None]
+        mask = torch.full((1, 1, n, window), torch.finfo(self.dtype).min, dtype=self.dtype,
+                          device=device)
+        mask[0, 0, :, :end].masked_fill_(visible.to(device), 0.0)
+        place = list(positions) if positions is not None else list(range(start, end))
+        self.cache.start, self.cache.window = start, window
+        hooks = [self._tap(layer) for layer in taps if layer > 0]
+        try:
+            out = self.decoder(
+                input_ids=torch.tensor([list(tokens)], device=device),
+                attention_mask=mask,
+                position_ids=torch.tensor([place], device=device),
+                cache=self.cache,
+                use_cache=True,
+            )
+        finally:
+            for hook in hooks:
+                hook.remove()
+        tapped, self._tapped = self._tapped, {}
+        return out.last_hidden_state[0], tapped
+
+    @torch.inference_mode()
+    def unembed(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits [m, vocab_size] of final hidden states [m, hidden]."""
+        return self.head(hidden.to(self.head.weight.device))[..., : self.vocab_size]
+
+    def _tap(self, layer: int) -> torch.utils.hooks.RemovableHandle:
+        def keep(module: nn.Module, args: object, output: object) -> None:
+            states = output[0] if isinstance(output, tuple) else output
+            self._tapped[layer] = states[0]
+
+        return self.layers[layer - 1].register_forward_hook(keep)
+
+
+def plain_logits(model: PreTrainedModel, tokens: Sequence[int], vocab_size: int) -> torch.Tensor:
+    """Logits [n, vocab_size] of one independent forward, as transformers computes them."""
+    with torch.inference_mode():
+        device = model.get_input_embeddings().weight.device
+        out = model(input_ids=torch.tensor([list(tokens)], device=device), use_cache=False)
+    return out.logits[0, :, :vocab_size]
+
+
+def without_layers(model: PreTrainedModel, left_out: Sequence[int]) -> PreTrainedModel:
+    """The same model, weights shared, with some decoder layers left out."""
+    kept = [i for i in range(len(model.get_decoder().layers)) if i not in set(left_out)]
+    thin = copy.copy(model)
+    thin._modules = dict(model._modules)
+    decoder = copy.copy(model.get_decoder())
+    decoder._modules = dict(decoder._modules)
+    decoder.config = copy.deepcopy(decoder.config)
+    decoder.config.num_hidden_layers = len(kept)
+    decoder.layers = nn.ModuleList(
+        _renumbered(model.get_decoder().layers[old], new) for new, old in enumerate(kept)
+    )
+    name = next(n for n, m in model._modules.items() if m is model.get_decoder())
+    thin._modules[name] = decoder
+    return thin
+
+
+def _renumbered(layer: nn.Module, index: int) -> nn.Module:
+    """A view of a decoder layer that writes to another place in the KV cache."""
+    twin = copy.copy(layer)
+    twin._modules = dict(layer._modules)
+    for name, module in layer._modules.items():
+        if hasattr(module, "layer_idx"):
+            part = copy.copy(module)
+            part.layer_idx = index
+            twin._modules[name] = part
+    return twin

@@ -1,0 +1,59 @@
+"""What a trace holds, in one small table: for `Trace.summary` and its notebook form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from specviz.markup import escape, table_html
+from specviz.trace.schema import TraceMeta
+
+
+def summary_table(tables: Mapping[str, pa.Table], by: str | None) -> pd.DataFrame:
+    """One row per value of `by`; see `Trace.summary` for the columns."""
+    sequences = tables["sequences"]
+    names = sequences.column_names
+    if by is not None and by not in names:
+        raise ValueError(f"No column {by!r} in `sequences` to group by; it has {names}.")
+    groups = sequences.select(["seq", *([by] if by and by != "seq" else [])]).to_pandas()
+    key = by or "all"
+    if by is None:
+        groups[key] = "all"
+    out = groups.groupby(key, sort=False).size().rename("prompts").to_frame()
+    if tables["positions"].num_rows:
+        columns = ["seq", "entropy", "ebf", "p_max", "repeated"]
+        frame = tables["positions"].select(columns).to_pandas().merge(groups, on="seq")
+        grouped = frame.groupby(key, sort=False)
+        out["tokens"] = grouped.size()
+        out["mean_entropy"] = grouped["entropy"].mean()
+        out["ebf_geometric"] = np.exp(out["mean_entropy"])
+        out["ebf_arithmetic"] = grouped["ebf"].mean()
+        out["mean_p_max"] = grouped["p_max"].mean()
+        out["repeated_share"] = grouped["repeated"].mean()
+    if tables["rounds"].num_rows:
+        columns = ["seq", "drafted", "accepted", "emitted"]
+        frame = tables["rounds"].select(columns).to_pandas().merge(groups, on="seq")
+        grouped = frame.groupby(key, sort=False)
+        total = grouped[["drafted", "accepted", "emitted"]].sum()
+        out["rounds"] = grouped.size()
+        out["tokens_per_round"] = total["emitted"] / out["rounds"]
+        out["draft_yield"] = total["accepted"] / total["drafted"].where(total["drafted"] > 0)
+    return out.reset_index()
+
+
+def summary_html(meta: TraceMeta, tables: Mapping[str, pa.Table]) -> str:
+    """The notebook form of a trace: one line of provenance and the summary table."""
+    target = meta.target.get("caption") or meta.target.get("name", "unknown target")
+    decoding = "greedy" if meta.greedy else f"temperature {meta.sampling['temperature']:g}"
+    drafters = ", ".join(meta.drafters) or "no drafter"
+    state = "" if meta.complete else " · incomplete"
+    lossy = " · lossy acceptance" if meta.lossy else ""
+    line = f"{meta.kind} · {target} · {decoding} · {drafters}{lossy}{state}"
+    return (
+        f"<div class='specviz-trace'><p><b>Trace</b> {escape(line)}</p>"
+        + table_html(summary_table(tables, "content_type"))
+        + "</div>"
+    )

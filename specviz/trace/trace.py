@@ -1,0 +1,222 @@
+"""`Trace`: immutable tables with their description, and the identities they must satisfy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from specviz.trace.checks import validate
+from specviz.trace.schema import TraceMeta, table_schemas
+from specviz.trace.summary import summary_html, summary_table
+
+Names = str | Sequence[str] | None
+
+
+class Trace:
+    """Tables of one capture, one live run or one imported log.
+
+    Parameters
+    ----------
+    meta
+        What was captured, how, and with which software.
+    tables
+        Arrow tables by name (`sequences`, `positions`, `drafts`, `rounds`, `rows`); a table
+        that is left out is empty.
+
+    Notes
+    -----
+    `.sequences`, `.positions`, `.drafts`, `.rounds` and `.rows` are pandas frames with the
+    columns of `specviz.trace.schema`. `.matrix("logq", drafter="ngram")` gives a list column
+    as an array without building a frame.
+
+    Examples
+    --------
+    >>> import specviz as sv                                     # doctest: +SKIP
+    >>> trace = sv.load_trace("out/demo")                        # doctest: +SKIP
+    >>> trace.select(content_type="code").summary()              # doctest: +SKIP
+    """
+
+    def __init__(self, meta: TraceMeta, tables: Mapping[str, pa.Table]) -> None:
+        schemas = table_schemas(max(meta.k, 1))
+        unknown = sorted(set(tables) - set(schemas))
+        if unknown:
+            raise ValueError(f"A trace has no table {unknown[0]!r}; its tables: {list(schemas)}.")
+        self.meta = meta
+        self._tables = {
+            name: _cast(name, tables[name], schema) if name in tables else schema.empty_table()
+            for name, schema in schemas.items()
+        }
+
+    # -- tables ---------------------------------------------------------------------------
+
+    def table(self, name: str) -> pa.Table:
+        """The Arrow table `name`."""
+        if name not in self._tables:
+            raise KeyError(f"A trace has no table {name!r}; its tables: {list(self._tables)}.")
+        return self._tables[name]
+
+    @cached_property
+    def sequences(self) -> pd.DataFrame:
+        return _frame(self._tables["sequences"])
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        return _frame(self._tables["positions"])
+
+    @cached_property
+    def drafts(self) -> pd.DataFrame:
+        return _frame(self._tables["drafts"])
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        return _frame(self._tables["rounds"])
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        return _frame(self._tables["rows"])
+
+    @property
+    def drafters(self) -> list[str]:
+        """Names of the drafters, in the order they were given."""
+        return list(self.meta.drafters)
+
+    @property
+    def content_types(self) -> list[str]:
+        """Content types in the order they first appear."""
+        return list(dict.fromkeys(self._tables["sequences"]["content_type"].to_pylist()))
+
+    def require(self, *tables: str) -> None:
+        """Raise a sentence naming the first of `tables` that this trace does not have."""
+        for name in tables:
+            if self.table(name).num_rows == 0:
+                raise ValueError(
+                    f"This needs the `{name}` table, which this {self.meta.kind} trace does not "
+                    f"have: it holds {', '.join(n for n, t in self._tables.items() if t.num_rows)}."
+                )
+
+    def column(self, table: str, name: str) -> np.ndarray[Any, Any]:
+        """One scalar column as a NumPy array."""
+        return np.asarray(self.table(table)[name].combine_chunks().to_numpy(zero_copy_only=False))
+
+    def draft_table(self, drafter: str | None = None) -> pa.Table:
+        """Rows of `drafts` of one drafter, ordered by sequence and anchor.
+
+        `drafter` may be left out when the trace has only one.
+        """
+        self.require("drafts")
+        name = self._drafter(drafter)
+        drafts = self._tables["drafts"]
+        if len(self.drafters) == 1:
+            return drafts
+        return drafts.filter(pc.equal(drafts["drafter"], pa.scalar(name)))
+
+    def matrix(self, name: str, drafter: str | None = None) -> np.ndarray[Any, Any]:
+        """A list column of `drafts` as an array [anchors, K] (or [anchors, 4 K] for top4_ids)."""
+        column = self.draft_table(drafter)[name].combine_chunks()
+        if not pa.types.is_fixed_size_list(column.type):
+            raise ValueError(f"{name!r} is not a list column: use trace.column('drafts', {name!r}).")
+        width = column.type.list_size
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        return np.asarray(flat).reshape(len(column), width)
+
+    def _drafter(self, name: str | None) -> str:
+        if name is None:
+            if len(self.drafters) == 1:
+                return self.drafters[0]
+            raise ValueError(f"Say which drafter: this trace has {', '.join(self.drafters)}.")
+        if name not in self.drafters:
+            raise ValueError(f"No drafter {name!r} in this trace; it has {self.drafters}.")
+        return name
+
+    # -- selection ------------------------------------------------------------------------
+
+    def select(
+        self, content_type: Names = None, drafter: Names = None, prompt_id: Names = None
+    ) -> Trace:
+        """The part of the trace with these content types, drafters and prompts.
+
+        Raises
+        ------
+        ValueError
+            When a name is not in the trace; the sentence lists those that are.
+        """
+        keep = self._tables["sequences"]
+        for column, wanted in (("content_type", content_type), ("prompt_id", prompt_id)):
+            if wanted is not None:
+                names = _names(wanted, column, self._tables["sequences"][column].to_pylist())
+                keep = keep.filter(pc.is_in(keep[column], pa.array(names)))
+        tables = {
+            name: table.filter(pc.is_in(table["seq"], keep["seq"].combine_chunks()))
+            for name, table in self._tables.items()
+        }
+        meta = self.meta
+        if drafter is not None:
+            kept = _names(drafter, "drafter", self.drafters)
+            for name in ("drafts", "rounds"):
+                column = tables[name]["drafter"].cast(pa.string())
+                tables[name] = tables[name].filter(pc.is_in(column, pa.array(kept)))
+            meta = dataclasses.replace(meta, drafters={n: meta.drafters[n] for n in kept})
+        return Trace(meta, tables)
+
+    # -- reading --------------------------------------------------------------------------
+
+    def summary(self, by: str | None = "content_type") -> pd.DataFrame:
+        """What was captured, one row per value of `by` (a column of `sequences`, or None).
+
+        Columns: prompts, tokens, mean entropy (nats), geometric-mean EBF (exp of that mean),
+        arithmetic-mean EBF, mean p_max, share of repeated positions; live rounds add rounds,
+        tokens per round (bonus counted) and draft yield (accepted / drafted).
+        """
+        return summary_table(self._tables, by)
+
+    def validate(self) -> Trace:
+        """Check every identity a trace must satisfy; return the trace.
+
+        Raises
+        ------
+        ValueError
+            Naming the first identity that fails, the table, and the rows.
+        """
+        validate(self.meta, self._tables)
+        return self
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the trace to `folder` (created); each file appears whole or not at all."""
+        from specviz.trace.store import save_trace
+
+        return save_trace(self, folder)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{t.num_rows:,} {n}" for n, t in self._tables.items() if t.num_rows)
+        return f"Trace({self.meta.kind} of {self.meta.target.get('name')}: {counts or 'empty'})"
+
+    def _repr_html_(self) -> str:
+        return summary_html(self.meta, self._tables)
+
+
+def _cast(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    missing = [column for column in schema.names if column not in table.column_names]
+    if missing:
+        raise ValueError(f"The `{name}` table lacks the column {missing[0]!r}.")
+    return table.select(schema.names).cast(schema)
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    return table.to_pandas()
+
+
+def _names(wanted: str | Iterable[str], column: str, present: list[str]) -> list[str]:
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    for name in names:
+        if name not in present:
+            options = ", ".join(dict.fromkeys(present))
+            raise ValueError(f"No {column} {name!r} in this trace; it has {options}.")
+    return names
