@@ -10,7 +10,9 @@ import typer
 from specviz.fetch import FetchError
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
     help="Analyse and teach speculative decoding.",
 )
 
@@ -47,7 +49,13 @@ def capture(
     drafters = [sv.load_drafter(name, model) for name in drafter]
     chosen = sv.prompts(prompts, content_type=content_type, limit=limit)
     trace = sv.capture(
-        chosen, model, drafters, k=k, max_new_tokens=tokens, out=out, resume=resume,
+        chosen,
+        model,
+        drafters,
+        k=k,
+        max_new_tokens=tokens,
+        out=out,
+        resume=resume,
         cost_models=[sv.measure_cost(model, drafters)],
     )
     typer.echo(trace.summary().to_string(index=False, float_format="%.3g"))
@@ -76,8 +84,12 @@ def demo(
     drafters = [sv.load_drafter(name, target) for name in ("ngram", "self-quant")]
     cost = sv.measure_cost(target, drafters)
     trace = sv.capture(
-        sv.prompts(content_type=["code", "prose"], limit=8), target, drafters,
-        max_new_tokens=64, out=out / "demo", cost_models=[cost],
+        sv.prompts(content_type=["code", "prose"], limit=8),
+        target,
+        drafters,
+        max_new_tokens=64,
+        out=out / "demo",
+        cost_models=[cost],
     )
     for drafter in trace.drafters:
         for sentence in sv.optimal_k(trace, cost, drafter=drafter).sentences.values():

@@ -1,1 +1,2 @@
-from specviz.prompts import Prompt as Prompt, prompts as prompts
+from specviz.prompts import Prompt as Prompt
+from specviz.prompts import prompts as prompts

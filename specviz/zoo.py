@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,9 @@ def load_target(
     try:
         with quiet_transformers():
             model = AutoModelForCausalLM.from_pretrained(
-                where, dtype=getattr(torch, dtype), use_safetensors=True,
+                where,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
                 device_map=None if device == "cpu" else device,
             )
             tokenizer = AutoTokenizer.from_pretrained(where)
@@ -108,7 +111,7 @@ def load_drafter(name: str, target: Target) -> Drafter:
         "ngram": NGram,
         "self-quant": SelfQuant,
         "self-skip": SelfSkip,
-        **{f"self-quant-{bits}bit": lambda bits=bits: SelfQuant(bits) for bits in range(2, 9)},
+        **{f"self-quant-{bits}bit": partial(SelfQuant, bits) for bits in range(2, 9)},
     }
     if name in makers:
         drafter = makers[name]()

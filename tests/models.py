@@ -42,9 +42,16 @@ def tiny_llama(seed: int = 0, layers: int = 4, dtype: torch.dtype = torch.float6
     """A random Llama whose distributions are neither flat nor certain."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=VOCAB + 32, hidden_size=64, intermediate_size=128, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=1024,
-        tie_word_embeddings=False, eos_token_id=VOCAB - 1,
+        vocab_size=VOCAB + 32,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        eos_token_id=VOCAB - 1,
     )
     model = LlamaForCausalLM(config).to(dtype)
     with torch.no_grad():

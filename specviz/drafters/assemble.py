@@ -40,6 +40,12 @@ class Tail:
     entropy: list[float]
     confidence: list[float]
 
+    def extend(self, token: int, logq: float, entropy: float, confidence: float) -> None:
+        self.token.append(token)
+        self.logq.append(logq)
+        self.entropy.append(entropy)
+        self.confidence.append(confidence)
+
 
 def first_departures(predicted: np.ndarray, reference: Reference) -> np.ndarray:
     """For every anchor, the first later position whose prediction is not the output's.
@@ -83,8 +89,13 @@ def free_columns(
 
 
 def forced_columns(
-    logq: np.ndarray, rank: np.ndarray, overlap: np.ndarray, kl: np.ndarray, top: np.ndarray,
-    anchors: int, k: int,
+    logq: np.ndarray,
+    rank: np.ndarray,
+    overlap: np.ndarray,
+    kl: np.ndarray,
+    top: np.ndarray,
+    anchors: int,
+    k: int,
 ) -> dict[str, np.ndarray]:
     """Spread per-position values (entry t - 1 is about token t, t < T) over anchors and depths."""
     where = np.arange(anchors)[:, None] + np.arange(k)[None]
@@ -126,18 +137,26 @@ def point_columns(reference: Reference, proposed: np.ndarray, k: int) -> dict[st
         rank=np.where(right, 0, -1),
         overlap=np.where(none, 0.0, p),
         kl=np.where(none, np.nan, np.where(p < 1, np.inf, 0.0)),
-        top=top, anchors=reference.anchors, k=k,
+        top=top,
+        anchors=reference.anchors,
+        k=k,
     )
 
 
 def pair_columns(stats: list[PairStats], anchors: int, k: int) -> dict[str, np.ndarray]:
     """Forced columns from per-position comparisons of q with p, in chunks."""
+
     def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(part, name) for part in stats])
 
     return forced_columns(
-        joined("logq"), joined("rank"), joined("overlap"), joined("kl"), joined("top_ids"),
-        anchors, k,
+        joined("logq"),
+        joined("rank"),
+        joined("overlap"),
+        joined("kl"),
+        joined("top_ids"),
+        anchors,
+        k,
     )
 
 
@@ -145,6 +164,14 @@ def no_drafts(k: int) -> Drafts:
     """For an output of one token: there is no anchor."""
     empty = np.zeros((0, k))
     return Drafts(
-        np.zeros(0, np.int64), empty.astype(np.int64), empty, empty, empty, empty,
-        empty.astype(np.int64), empty, empty, np.zeros((0, k * TOP_DRAFT), np.int64),
+        np.zeros(0, np.int64),
+        empty.astype(np.int64),
+        empty,
+        empty,
+        empty,
+        empty,
+        empty.astype(np.int64),
+        empty,
+        empty,
+        np.zeros((0, k * TOP_DRAFT), np.int64),
     )

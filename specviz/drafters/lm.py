@@ -45,7 +45,11 @@ class LMDrafter:
     simulated_cost = False
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, name: str = "lm", caption: str = "",
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        name: str = "lm",
+        caption: str = "",
         max_k: int = 15,
     ) -> None:
         if max_k < 1:
@@ -117,9 +121,7 @@ class LMDrafter:
             inside = min(high, len(realised) - 1) - low  # the last row has no realised token
             if inside > 0:
                 p = reference.logits(low + 1, low + 1 + inside).to(logits.device)
-                pairs.append(
-                    pair_stats(p, logits[:inside], realised[low + 1 : low + 1 + inside])
-                )
+                pairs.append(pair_stats(p, logits[:inside], realised[low + 1 : low + 1 + inside]))
         predictions = Predictions(*(np.concatenate(column) for column in zip(*said, strict=True)))
         departures = first_departures(predictions.token, reference)
         tails = self._unroll(lm, predictions, tails_needed(departures, k), reference)
@@ -152,8 +154,12 @@ class LMDrafter:
         # Longest first, so that the tails still growing are always the first rows.
         where = sorted(needed, key=lambda position: (-needed[position], position))
         tails = {
-            t: Tail(*([getattr(predictions, name)[t - 1].item()]
-                      for name in ("token", "logq", "entropy", "confidence")))
+            t: Tail(
+                *(
+                    [getattr(predictions, name)[t - 1].item()]
+                    for name in ("token", "logq", "entropy", "confidence")
+                )
+            )
             for t in where
         }
         n_prompt, end = len(reference.prompt), len(self._cached)
@@ -167,18 +173,16 @@ class LMDrafter:
                 visible[row, : n_prompt + t] = True  # the text before the departure
                 visible[row, own[row]] = True
             hidden, _ = lm.forward(
-                [tails[t].token[-1] for t in growing], slot,
-                positions=[n_prompt + t + step - 1 for t in growing], visible=visible,
+                [tails[t].token[-1] for t in growing],
+                slot,
+                positions=[n_prompt + t + step - 1 for t in growing],
+                visible=visible,
             )
             slot += len(growing)
             for low in range(0, len(growing), CHUNK):
                 columns = _predict(lm.unembed(hidden[low : low + CHUNK]))
-                for t, *values in zip(growing[low : low + CHUNK], *columns, strict=True):
-                    tail = tails[t]
-                    for column, value in zip(
-                        (tail.token, tail.logq, tail.entropy, tail.confidence), values, strict=True
-                    ):
-                        column.append(value.item())
+                for row, t in enumerate(growing[low : low + CHUNK]):
+                    tails[t].extend(*(column[row].item() for column in columns))
         return tails
 
     def _catch_up(self, lm: SlotLM, context: Ids) -> torch.Tensor:
@@ -205,7 +209,10 @@ def _predict(logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
     best, token = logp.max(-1)
     entropy = -(logp.exp() * logp).sum(-1)
     return (
-        token.cpu().numpy(), best.cpu().numpy(), entropy.cpu().numpy(), best.exp().cpu().numpy()
+        token.cpu().numpy(),
+        best.cpu().numpy(),
+        entropy.cpu().numpy(),
+        best.exp().cpu().numpy(),
     )
 
 

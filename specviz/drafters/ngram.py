@@ -87,7 +87,11 @@ class NGram:
                 confidence[t, : len(tokens)] = scores
         certain = np.where(token >= 0, 0.0, np.nan)
         return Drafts(
-            drafted=drafted, token=token, logq=certain, entropy=certain, confidence=confidence,
+            drafted=drafted,
+            token=token,
+            logq=certain,
+            entropy=certain,
+            confidence=confidence,
             **point_columns(reference, proposed, k),
         )
 

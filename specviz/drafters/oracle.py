@@ -89,7 +89,10 @@ class Oracle:
         token = np.where(inside, noisy[np.minimum(where, len(realised) - 1)], -1)
         certain = np.where(inside, 0.0, np.nan)
         return Drafts(
-            drafted=inside.sum(1), token=token, logq=certain, entropy=certain,
+            drafted=inside.sum(1),
+            token=token,
+            logq=certain,
+            entropy=certain,
             confidence=np.where(inside, 1.0, np.nan),
             **point_columns(reference, noisy[1:], k),
         )

@@ -71,9 +71,7 @@ class SelfSkip(LMDrafter):
             raise ValueError("self-skip needs at least one layer to leave out.")
         self.layers = tuple(sorted(set(layers)))
         shown = ", ".join(map(str, self.layers))
-        super().__init__(
-            None, name=name, caption=f"the target without layers {shown}", max_k=max_k
-        )
+        super().__init__(None, name=name, caption=f"the target without layers {shown}", max_k=max_k)
 
     def attach(self, target: Target) -> None:
         model = _model(target, self.name)

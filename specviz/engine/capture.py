@@ -7,19 +7,17 @@ fixed k, stopping rule and switch of drafters exactly (F7.5); `specviz.replay` r
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import torch
 from tqdm.auto import tqdm
 
 from specviz.cost import CostModel
-from specviz.engine.observe import CHUNK, RowStats, concatenate, row_stats, token_stats
-from specviz.engine.protocols import FINAL, Draft, Drafter, Reference, Target, check_prompt
+from specviz.engine.decoded import Decoded
+from specviz.engine.protocols import FINAL, Drafter, Reference, Target, check_prompt
 from specviz.engine.record import (
     MAX_K,
     drafts_table,
@@ -29,7 +27,6 @@ from specviz.engine.record import (
     trace_meta,
 )
 from specviz.prompt_set import Prompt
-from specviz.trace.schema import TraceMeta, table_schemas
 from specviz.trace.store import TraceWriter
 from specviz.trace.trace import Trace
 
@@ -102,13 +99,18 @@ def capture(
     True
     """
     tasks = _named(prompts)
-    sources = list(drafters) if isinstance(drafters, (list, tuple)) else [drafters]
+    sources: list[Any] = (
+        list(drafters)
+        if isinstance(drafters, Sequence) and not isinstance(drafters, str)
+        else [drafters]
+    )
     if not sources:
         raise ValueError("Give at least one drafter.")
     if k < 1 or max_new_tokens < 1:
         raise ValueError(f"k and max_new_tokens must be at least 1, not {k} and {max_new_tokens}.")
-    if executor is not None and not all(isinstance(s, str) or _factory(s) for s in
-                                        (target, *sources)):
+    if executor is not None and not all(
+        isinstance(s, str) or _factory(s) for s in (target, *sources)
+    ):
         raise ValueError(
             "With an executor, name the target and drafters or give picklable functions that "
             "load them: a loaded model cannot travel to a worker."
@@ -121,14 +123,16 @@ def capture(
     writer = TraceWriter(out, meta, resume) if out is not None else None
     done = writer.done() if writer else {}
     first = max(done.values(), default=-1) + 1
-    todo = [(first + i, task) for i, task in
-            enumerate(task for task in tasks if task.id not in done)]
+    todo = [
+        (first + i, task) for i, task in enumerate(task for task in tasks if task.id not in done)
+    ]
     parts: list[Tables] = []
     keep: Callable[[int, Tables], None] = (
         writer.add if writer else lambda seq, tables: parts.append(tables)
     )
-    with tqdm(total=len(todo) * max_new_tokens, unit="pos", desc="capture",
-              disable=not progress) as bar:
+    with tqdm(
+        total=len(todo) * max_new_tokens, unit="pos", desc="capture", disable=not progress
+    ) as bar:
         if executor is None:
             for seq, task in todo:
                 keep(seq, capture_one(models, seq, task, k, max_new_tokens, bar.update))
@@ -136,33 +140,49 @@ def capture(
             _spread(executor, target, tuple(sources), todo, k, max_new_tokens, keep, bar)
     if writer:
         return writer.finish(meta).validate()
-    gathered = {name: pa.concat_tables([part[name] for part in parts]).unify_dictionaries()
-                for name in (parts[0] if parts else {})}
+    gathered = {
+        name: pa.concat_tables([part[name] for part in parts]).unify_dictionaries()
+        for name in (parts[0] if parts else {})
+    }
     return Trace(meta, gathered).validate()
 
 
 def capture_one(
-    models: _Models, seq: int, prompt: Prompt, k: int, max_new_tokens: int,
+    models: _Models,
+    seq: int,
+    prompt: Prompt,
+    k: int,
+    max_new_tokens: int,
     tick: Callable[[int], Any] = lambda n: None,
 ) -> Tables:
     """The tables of one prompt: decode, describe every position, ask every drafter."""
     target = models.target
     ids = target.codec.encode(prompt.messages)
-    decoded = _Decoded(target, ids, models.taps, max_new_tokens, k, tick)
+    decoded = Decoded(target, ids, models.taps, max_new_tokens, k, tick)
     n = min(max_new_tokens, len(decoded.tokens))
     output, lookahead = decoded.tokens[:n], decoded.tokens[n:]
     finish = "eos" if output[-1] in target.eos_ids else "limit"
-    reference = Reference(
-        ids, tuple(output), tuple(lookahead), decoded.logits, decoded.taps
-    )
+    reference = Reference(ids, tuple(output), tuple(lookahead), decoded.logits, decoded.taps)
     tables = {
         "sequences": sequences_table(
-            seq, prompt.id, prompt.content_type, target.codec.render(prompt.messages),
-            target.codec.decode(output), ids, n, lookahead, max_new_tokens, finish,
+            seq,
+            prompt.id,
+            prompt.content_type,
+            target.codec.render(prompt.messages),
+            target.codec.decode(output),
+            ids,
+            n,
+            lookahead,
+            max_new_tokens,
+            finish,
             decoded.seconds,
         ),
         "positions": positions_table(
-            seq, output, decoded.stats.take(range(n)), decoded.logp[:n], decoded.rank[:n],
+            seq,
+            output,
+            decoded.stats.take(range(n)),
+            decoded.logp[:n],
+            decoded.rank[:n],
             target.codec,
         ),
     }
@@ -177,68 +197,6 @@ def capture_one(
     return tables
 
 
-class _Decoded:
-    """The target's greedy output with its statistics and hidden states.
-
-    Logits are reduced in chunks and dropped; what a drafter needs of them again is
-    recomputed from the final hidden states.
-    """
-
-    def __init__(
-        self, target: Target, ids: tuple[int, ...], taps: Sequence[int], max_new_tokens: int,
-        k: int, tick: Callable[[int], Any],
-    ) -> None:
-        self.target = target
-        self.tokens: list[int] = []
-        self.seconds = 0.0
-        parts: list[RowStats] = []
-        logp: list[Any] = []
-        rank: list[Any] = []
-        pending: list[torch.Tensor] = []
-        collected: dict[int, list[torch.Tensor]] = {tap: [] for tap in taps}
-
-        def reduce() -> None:
-            if not pending:
-                return
-            rows = torch.cat(pending)
-            tokens = torch.tensor(self.tokens[-len(pending) :], device=rows.device)
-            parts.append(row_stats(rows))
-            mine, places = token_stats(rows, tokens)
-            logp.extend(mine.tolist())
-            rank.extend(places.tolist())
-            pending.clear()
-
-        rows = target.prefill(ids, taps)
-        began = time.perf_counter()
-        while True:
-            for tap in taps:
-                collected[tap].append(rows.taps[tap])
-            pending.append(rows.logits[-1:])
-            self.tokens.append(int(rows.logits[-1].argmax()))
-            size, last = len(self.tokens), self.tokens[-1]
-            if size == max_new_tokens or (last in target.eos_ids and size < max_new_tokens):
-                target.synchronize()
-                self.seconds = time.perf_counter() - began
-            if size <= max_new_tokens:
-                tick(1)
-            # Text after an end of text is neither accepted nor rejected: do not decode it.
-            if last in target.eos_ids or size == max_new_tokens + k:
-                break
-            if len(pending) == CHUNK:
-                reduce()
-            rows = target.verify(Draft(last))
-            target.commit(())
-        reduce()
-        self.stats = concatenate(parts)
-        self.logp, self.rank = logp, rank
-        self.taps = {tap: torch.cat(states) for tap, states in collected.items()}
-        self._first = len(ids) - 1  # hidden row that produced output token 0
-
-    def logits(self, low: int, high: int) -> torch.Tensor:
-        hidden = self.taps[FINAL][self._first + low : self._first + high]
-        return self.target.unembed(hidden)
-
-
 @dataclasses.dataclass
 class _Models:
     """A target with its drafters attached."""
@@ -247,7 +205,7 @@ class _Models:
     drafters: dict[str, Drafter]
 
     @classmethod
-    def load(cls, target: TargetSource, sources: Sequence[DrafterSource]) -> _Models:
+    def load(cls, target: Any, sources: Sequence[Any]) -> _Models:
         from specviz.zoo import load_drafter, load_target
 
         if isinstance(target, str):
@@ -289,8 +247,14 @@ def _worker(
 
 
 def _spread(
-    executor: Executor, target: Any, sources: tuple[Any, ...], todo: list[tuple[int, Prompt]],
-    k: int, max_new_tokens: int, keep: Callable[[int, Tables], None], bar: Any,
+    executor: Executor,
+    target: Any,
+    sources: tuple[Any, ...],
+    todo: list[tuple[int, Prompt]],
+    k: int,
+    max_new_tokens: int,
+    keep: Callable[[int, Tables], None],
+    bar: Any,
 ) -> None:
     """Hand one prompt to a worker at a time; write what comes back as it comes."""
     waiting: set[Future[tuple[int, Tables]]] = {

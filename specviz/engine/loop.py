@@ -13,7 +13,16 @@ import torch
 
 from specviz.engine.acceptance import Greedy
 from specviz.engine.observe import RowStats, concatenate, row_stats, token_stats
-from specviz.engine.protocols import Acceptance, Draft, Drafter, Prompt, Rows, Target, Verdict, check_prompt
+from specviz.engine.protocols import (
+    Acceptance,
+    Draft,
+    Drafter,
+    Prompt,
+    Rows,
+    Target,
+    Verdict,
+    check_prompt,
+)
 from specviz.markup import escape, table_html
 from specviz.policies import DraftView, FixedK, History, PastRound, Plan, Policy
 from specviz.trace.trace import Trace
@@ -105,8 +114,15 @@ class Run:
     """
 
     def __init__(
-        self, target: Target, drafters: Mapping[str, Drafter], prompt: Prompt, policy: Policy,
-        acceptance: Acceptance, max_new_tokens: int, seed: int, instrument: bool,
+        self,
+        target: Target,
+        drafters: Mapping[str, Drafter],
+        prompt: Prompt,
+        policy: Policy,
+        acceptance: Acceptance,
+        max_new_tokens: int,
+        seed: int,
+        instrument: bool,
     ) -> None:
         self.target, self.drafters = target, dict(drafters)
         self.policy, self.acceptance = policy, acceptance
@@ -198,20 +214,28 @@ class Run:
         self._past.rounds.append(PastRound(anchor, drafter.name, len(draft), len(path)))
         self._committing = False
         return Round(
-            number=len(self.log), anchor=anchor, policy=self.policy.name, drafter=drafter.name,
-            draft=draft, path=path, tokens=tokens, stats=stats,
+            number=len(self.log),
+            anchor=anchor,
+            policy=self.policy.name,
+            drafter=drafter.name,
+            draft=draft,
+            path=path,
+            tokens=tokens,
+            stats=stats,
             stop=self._stop(len(path) == len(verdict.path) and verdict.full),
-            draft_seconds=drafted - ready, verify_seconds=verified - drafted,
+            draft_seconds=drafted - ready,
+            verify_seconds=verified - drafted,
             other_seconds=time.perf_counter() - verified + ready - began,
             text=self.target.codec.decode(tokens),
         )
 
     def _more(self, view: DraftView) -> bool:
         # Rounded as the trace stores them, so that a policy sees the same live and in replay.
-        return self.policy.more(
-            DraftView(view.plan, *(np.float16(column).tolist() for column in
-                                   (view.logq, view.entropy, view.confidence)))
+        logq, entropy, confidence = (
+            np.asarray(column, np.float16).tolist()
+            for column in (view.logq, view.entropy, view.confidence)
         )
+        return self.policy.more(DraftView(view.plan, logq, entropy, confidence))
 
     def _drafter(self, plan: Plan) -> Drafter:
         if plan.drafter is None and len(self.drafters) > 1:
@@ -304,9 +328,7 @@ class _Past:
             getattr(self, name).extend(getattr(stats, name).astype("float32").tolist())
 
     def history(self, anchor: int) -> History:
-        return History(
-            anchor, self.rounds, self.tokens, self.entropy, self.p_max, self.margin
-        )
+        return History(anchor, self.rounds, self.tokens, self.entropy, self.p_max, self.margin)
 
 
 def _emitted(
@@ -329,8 +351,8 @@ def generate(
     drafter: Drafter | Mapping[str, Drafter],
     prompt: Prompt,
     *,
-    policy: Policy | None = None,
-    acceptance: Acceptance | None = None,
+    policy: Policy = FixedK(7),  # noqa: B008 - frozen, and the default is worth showing
+    acceptance: Acceptance = Greedy(),  # noqa: B008
     max_new_tokens: int = 96,
     seed: int = 0,
     instrument: bool = True,
@@ -383,7 +405,4 @@ def generate(
             raise ValueError(f"The drafter called {name!r} names itself {each.name!r}: use that.")
     if isinstance(max_new_tokens, bool) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}.")
-    return Run(
-        target, drafters, prompt, policy or FixedK(7), acceptance or Greedy(),
-        int(max_new_tokens), seed, instrument,
-    )
+    return Run(target, drafters, prompt, policy, acceptance, int(max_new_tokens), seed, instrument)

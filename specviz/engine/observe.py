@@ -112,9 +112,7 @@ def pair_stats(p_logits: torch.Tensor, q_logits: torch.Tensor, tokens: torch.Ten
     overlap = torch.minimum(p, logq.exp()).sum(-1)
     kl = (p * (logp - logq).masked_fill(p == 0, 0.0)).sum(-1)
     top = q_logits.topk(min(TOP_DRAFT, q_logits.shape[-1]), -1).indices
-    return PairStats(
-        logq_token, rank, _np(overlap), _np(kl), _np(_padded(top, -1, TOP_DRAFT))
-    )
+    return PairStats(logq_token, rank, _np(overlap), _np(kl), _np(_padded(top, -1, TOP_DRAFT)))
 
 
 def concatenate(parts: Iterable[RowStats]) -> RowStats:

@@ -9,9 +9,10 @@ proposes a **draft**, the target **verifies** it in one forward pass, and what i
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from specviz.policies import DraftView, Plan
 Ids = Sequence[int]
 More = Callable[[DraftView], bool]
 #: Text, chat messages ({"role", "content"}), or token ids.
-Prompt = str | Sequence[Mapping[str, str]] | Ids
+Messages = Sequence[Mapping[str, Any]]
+Prompt = str | Messages | Ids
 
 #: A tap i > 0 is the residual stream after i decoder layers. This one is the final hidden
 #: state, normalised as the unembedding sees it.
@@ -30,15 +32,28 @@ FINAL = -1
 
 def check_prompt(prompt: object) -> None:
     """Raise ValueError unless `prompt` is text, chat messages or token ids."""
-    if isinstance(prompt, str):
+    if isinstance(prompt, str) or is_messages(prompt):
         return
-    parts = list(prompt) if isinstance(prompt, Sequence) else [None]
-    messages = all(isinstance(m, Mapping) and {"role", "content"} <= set(m) for m in parts)
-    if not messages and not all(isinstance(token, SupportsIndex) for token in parts):
+    if not isinstance(prompt, Sequence) or not all(isinstance(t, SupportsIndex) for t in prompt):
         raise ValueError(
             "A prompt is a string, a list of chat messages (role, content) or a list of token "
             f"ids, not {prompt!r:.60}."
         )
+
+
+def is_messages(prompt: object) -> TypeGuard[Messages]:
+    """Whether a prompt is a chat: a list of mappings with a role and a content."""
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, str)
+        and len(prompt) > 0
+        and all(isinstance(m, Mapping) and {"role", "content"} <= set(m) for m in prompt)
+    )
+
+
+def as_ids(prompt: Prompt) -> tuple[int, ...]:
+    """Token ids given as a prompt, as plain ints."""
+    return tuple(operator.index(token) for token in prompt)  # type: ignore[arg-type]
 
 
 def check_ids(tokens: Ids, vocab_size: int) -> None:
@@ -327,7 +342,9 @@ class Verdict:
 class Acceptance(Protocol):
     """Which drafted tokens are kept. Lossless rules leave the output's law unchanged."""
 
-    name: str
-    lossless: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def lossless(self) -> bool: ...
 
     def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict: ...

@@ -24,34 +24,64 @@ MAX_K = 15
 
 
 def sequences_table(
-    seq: int, prompt_id: str, content_type: str, prompt: str, output: str,
-    prompt_ids: Sequence[int], n_output: int, lookahead: Sequence[int], max_new_tokens: int,
-    finish: str, decode_seconds: float,
+    seq: int,
+    prompt_id: str,
+    content_type: str,
+    prompt: str,
+    output: str,
+    prompt_ids: Sequence[int],
+    n_output: int,
+    lookahead: Sequence[int],
+    max_new_tokens: int,
+    finish: str,
+    decode_seconds: float,
 ) -> pa.Table:
     """One row of `sequences`."""
     row = {
-        "seq": seq, "prompt_id": prompt_id, "content_type": content_type,
-        "prompt": _storable(prompt), "output": _storable(output),
-        "prompt_ids": list(prompt_ids), "lookahead": list(lookahead),
-        "n_prompt": len(prompt_ids), "n_output": n_output,
-        "max_new_tokens": max_new_tokens, "finish": finish, "decode_seconds": decode_seconds,
+        "seq": seq,
+        "prompt_id": prompt_id,
+        "content_type": content_type,
+        "prompt": _storable(prompt),
+        "output": _storable(output),
+        "prompt_ids": list(prompt_ids),
+        "lookahead": list(lookahead),
+        "n_prompt": len(prompt_ids),
+        "n_output": n_output,
+        "max_new_tokens": max_new_tokens,
+        "finish": finish,
+        "decode_seconds": decode_seconds,
     }
     return pa.Table.from_pylist([row], schema=table_schemas(1)["sequences"])
 
 
 def positions_table(
-    seq: int, tokens: Sequence[int], stats: RowStats, logp: Sequence[float],
-    rank: Sequence[int], codec: Codec, logp_sampled: Sequence[float] | None = None,
+    seq: int,
+    tokens: Sequence[int],
+    stats: RowStats,
+    logp: Sequence[float],
+    rank: Sequence[int],
+    codec: Codec,
+    logp_sampled: Sequence[float] | None = None,
 ) -> pa.Table:
     """The `positions` rows of one output; greedy tokens have ln p as decoded = 0."""
     n = len(tokens)
     columns = {
-        "seq": np.full(n, seq), "t": np.arange(n), "token_id": np.asarray(tokens),
+        "seq": np.full(n, seq),
+        "t": np.arange(n),
+        "token_id": np.asarray(tokens),
         "text": [_storable(codec.token_text(token)) for token in tokens],
-        "entropy": stats.entropy, "ebf": stats.ebf, "ebf2": stats.ebf2, "p_max": stats.p_max,
-        "log2_moment": stats.log2_moment, "n90": stats.n90, "margin": stats.margin,
-        "tie": stats.tie, "top_ids": stats.top_ids, "top_logp": stats.top_logp,
-        "logp": np.asarray(logp), "rank": np.asarray(rank),
+        "entropy": stats.entropy,
+        "ebf": stats.ebf,
+        "ebf2": stats.ebf2,
+        "p_max": stats.p_max,
+        "log2_moment": stats.log2_moment,
+        "n90": stats.n90,
+        "margin": stats.margin,
+        "tie": stats.tie,
+        "top_ids": stats.top_ids,
+        "top_logp": stats.top_logp,
+        "logp": np.asarray(logp),
+        "rank": np.asarray(rank),
         "logp_sampled": np.zeros(n) if logp_sampled is None else np.asarray(logp_sampled),
         "repeated": repeated(tokens),
     }
@@ -62,13 +92,24 @@ def drafts_table(seq: int, name: str, drafts: Drafts, matched: np.ndarray, k: in
     """The `drafts` rows of one sequence and drafter, padded to the trace's K."""
     n = len(matched)
     columns: dict[str, Any] = {
-        "seq": np.full(n, seq), "anchor": np.arange(n),
+        "seq": np.full(n, seq),
+        "anchor": np.arange(n),
         "drafter": pa.array([name] * n, pa.string()).dictionary_encode(),
-        "drafted": drafts.drafted, "matched": matched,
+        "drafted": drafts.drafted,
+        "matched": matched,
     }
     schema = drafts_schema(k)
-    for column in ("token", "logq", "entropy", "confidence", "path_logq", "path_rank",
-                   "overlap", "kl", "top4_ids"):
+    for column in (
+        "token",
+        "logq",
+        "entropy",
+        "confidence",
+        "path_logq",
+        "path_rank",
+        "overlap",
+        "kl",
+        "top4_ids",
+    ):
         values = getattr(drafts, column)
         width = schema.field(column).type.list_size
         fill = np.nan if values.dtype.kind == "f" else -1
@@ -102,26 +143,41 @@ def matched_lengths(drafts: Drafts, realised: Sequence[int]) -> np.ndarray:
 
 
 def trace_meta(
-    kind: str, target: Target, drafters: Mapping[str, Drafter], max_new_tokens: int, seed: int,
-    k: int = MAX_K, exhaustive: bool = True, lossy: bool = False,
+    kind: str,
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    max_new_tokens: int,
+    seed: int,
+    k: int = MAX_K,
+    exhaustive: bool = True,
+    lossy: bool = False,
 ) -> TraceMeta:
     """Describe a capture or a run of these models."""
     limits = {name: min(k, drafter.max_k) for name, drafter in drafters.items()}
     return TraceMeta(
-        kind=kind, exhaustive=exhaustive,
+        kind=kind,
+        exhaustive=exhaustive,
         target={
-            "name": target.name, "caption": target.caption, "dtype": target.dtype,
-            "device": target.device, "vocab_size": target.vocab_size,
+            "name": target.name,
+            "caption": target.caption,
+            "dtype": target.dtype,
+            "device": target.device,
+            "vocab_size": target.vocab_size,
         },
         drafters={
             name: {
-                "k": limits[name], "caption": drafter.caption,
+                "k": limits[name],
+                "caption": drafter.caption,
                 "simulated_cost": drafter.simulated_cost,
             }
             for name, drafter in drafters.items()
         },
-        k=max(limits.values(), default=1), max_new_tokens=max_new_tokens, seed=seed, lossy=lossy,
-        template=dict(target.codec.template), software=software(),
+        k=max(limits.values(), default=1),
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        lossy=lossy,
+        template=dict(target.codec.template),
+        software=software(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
 
@@ -140,13 +196,27 @@ def software() -> dict[str, str]:
 def run_trace(run: Run) -> Trace:
     """What a run has generated so far, as a trace of visited anchors."""
     meta = trace_meta(
-        "run", run.target, run.drafters, run.max_new_tokens, run.seed, exhaustive=False,
+        "run",
+        run.target,
+        run.drafters,
+        run.max_new_tokens,
+        run.seed,
+        exhaustive=False,
         lossy=not run.acceptance.lossless,
     )
     tables = {
         "sequences": sequences_table(
-            0, "run", "run", run.prompt_text, run.text, run.prompt_ids, len(run.token_ids), [],
-            run.max_new_tokens, run.finish_reason, float("nan"),
+            0,
+            "run",
+            "run",
+            run.prompt_text,
+            run.text,
+            run.prompt_ids,
+            len(run.token_ids),
+            [],
+            run.max_new_tokens,
+            run.finish_reason,
+            float("nan"),
         )
     }
     if run.instrument:
@@ -164,11 +234,22 @@ def run_trace(run: Run) -> Trace:
 def _rounds_table(run: Run) -> pa.Table:
     log = run.log
     columns: dict[str, Any] = {
-        "seq": [0] * len(log), "round": [r.number for r in log], "anchor": [r.anchor for r in log],
+        "seq": [0] * len(log),
+        "round": [r.number for r in log],
+        "anchor": [r.anchor for r in log],
         "nodes": [r.drafted for r in log],
     }
-    for name in ("policy", "drafter", "drafted", "accepted", "emitted", "stop",
-                 "draft_seconds", "verify_seconds", "other_seconds"):
+    for name in (
+        "policy",
+        "drafter",
+        "drafted",
+        "accepted",
+        "emitted",
+        "stop",
+        "draft_seconds",
+        "verify_seconds",
+        "other_seconds",
+    ):
         columns[name] = [getattr(r, name) for r in log]
     return _table("rounds", columns, 1)
 
@@ -176,10 +257,8 @@ def _rounds_table(run: Run) -> pa.Table:
 def _rows_table(run: Run) -> pa.Table:
     parts = []
     for each in run.log:
-        frame = each.rows
-        frame.insert(0, "round", each.number)
-        frame.insert(0, "seq", 0)
-        parts.append(_table("rows", frame.to_dict("list"), 1))
+        frame = each.rows.assign(seq=0, round=each.number)
+        parts.append(_table("rows", {str(name): frame[name] for name in frame}, 1))
     return pa.concat_tables(parts)
 
 
@@ -194,8 +273,10 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(pa.array(flat, kind.value_type), kind.list_size)
     if isinstance(values, pa.Array):
         return values
-    return pa.array(values, kind) if not isinstance(values, np.ndarray) else pa.array(values).cast(
-        kind
+    return (
+        pa.array(values, kind)
+        if not isinstance(values, np.ndarray)
+        else pa.array(values).cast(kind)
     )
 
 

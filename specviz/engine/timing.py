@@ -53,7 +53,7 @@ def measure_cost(
     """
     if context < 1 or repeats < 1:
         raise ValueError(f"context and repeats must be at least 1, not {context} and {repeats}.")
-    several = list(drafters) if isinstance(drafters, (list, tuple)) else [drafters]
+    several = list(drafters) if isinstance(drafters, Sequence) else [drafters]
     if not several:
         raise ValueError("Give at least one drafter.")
     rng = np.random.default_rng(0)
@@ -74,8 +74,9 @@ def measure_cost(
         for k in _lengths(drafter):
             jobs[drafter.name, k] = _draft_job(drafter, text, k)
     seconds: dict[tuple[str, int], list[float]] = {job: [] for job in jobs}
-    with tqdm(total=(repeats + 1) * len(jobs), unit="timing", desc="measure cost",
-              disable=not progress) as bar:
+    with tqdm(
+        total=(repeats + 1) * len(jobs), unit="timing", desc="measure cost", disable=not progress
+    ) as bar:
         for repeat in range(repeats + 1):
             for job, work in jobs.items():
                 target.synchronize()

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
-from transformers import Cache, PreTrainedModel
+from transformers import Cache
 
 WINDOW = 64  # the attended window is a multiple of this many slots
 CAPACITY = 1024  # slots allocated at first
@@ -33,7 +34,12 @@ class SlotCache(Cache):
         self.capacity = CAPACITY
 
     def update(  # type: ignore[override]
-        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
+        self,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         keys = self.keys[layer_idx] = self._room(self.keys[layer_idx], key)
         values = self.values[layer_idx] = self._room(self.values[layer_idx], value)
@@ -80,15 +86,15 @@ class SlotLM:
         Logits are cropped to this many columns (the tokenizer's size).
     """
 
-    def __init__(self, model: PreTrainedModel, vocab_size: int) -> None:
+    def __init__(self, model: Any, vocab_size: int) -> None:
         self.model = model.eval().requires_grad_(False)
-        self.decoder: nn.Module = model.get_decoder()
-        self.head: nn.Module = model.get_output_embeddings()
+        self.decoder: Any = model.get_decoder()
+        self.head: Any = model.get_output_embeddings()
         self.vocab_size = vocab_size
         self.layers: nn.ModuleList = self.decoder.layers
         self.cache = SlotCache(len(self.layers))
         self.dtype = model.dtype
-        self.device = model.get_input_embeddings().weight.device
+        self.device: torch.device = input_device(model)
         self._tapped: dict[int, torch.Tensor] = {}
 
     @torch.inference_mode()
@@ -126,8 +132,9 @@ class SlotLM:
         if visible is None:
             columns = torch.arange(end, device=device)
             visible = columns[None] <= torch.arange(start, end, device=device)[:, None]
-        mask = torch.full((1, 1, n, window), torch.finfo(self.dtype).min, dtype=self.dtype,
-                          device=device)
+        mask = torch.full(
+            (1, 1, n, window), torch.finfo(self.dtype).min, dtype=self.dtype, device=device
+        )
         mask[0, 0, :, :end].masked_fill_(visible.to(device), 0.0)
         place = list(positions) if positions is not None else list(range(start, end))
         self.cache.start, self.cache.window = start, window
@@ -149,25 +156,32 @@ class SlotLM:
     @torch.inference_mode()
     def unembed(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [m, vocab_size] of final hidden states [m, hidden]."""
-        return self.head(hidden.to(self.head.weight.device))[..., : self.vocab_size]
+        logits: torch.Tensor = self.head(hidden.to(self.head.weight.device))
+        return logits[..., : self.vocab_size]
 
     def _tap(self, layer: int) -> torch.utils.hooks.RemovableHandle:
-        def keep(module: nn.Module, args: object, output: object) -> None:
+        def keep(module: nn.Module, args: Any, output: Any) -> None:
             states = output[0] if isinstance(output, tuple) else output
             self._tapped[layer] = states[0]
 
         return self.layers[layer - 1].register_forward_hook(keep)
 
 
-def plain_logits(model: PreTrainedModel, tokens: Sequence[int], vocab_size: int) -> torch.Tensor:
+def plain_logits(model: Any, tokens: Sequence[int], vocab_size: int) -> torch.Tensor:
     """Logits [n, vocab_size] of one independent forward, as transformers computes them."""
     with torch.inference_mode():
-        device = model.get_input_embeddings().weight.device
-        out = model(input_ids=torch.tensor([list(tokens)], device=device), use_cache=False)
-    return out.logits[0, :, :vocab_size]
+        ids = torch.tensor([list(tokens)], device=input_device(model))
+        logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits
+    return logits[0, :, :vocab_size]
 
 
-def without_layers(model: PreTrainedModel, left_out: Sequence[int]) -> PreTrainedModel:
+def input_device(model: Any) -> torch.device:
+    """Where a model wants its token ids."""
+    device: torch.device = model.get_input_embeddings().weight.device
+    return device
+
+
+def without_layers(model: Any, left_out: Sequence[int]) -> Any:
     """The same model, weights shared, with some decoder layers left out."""
     kept = [i for i in range(len(model.get_decoder().layers)) if i not in set(left_out)]
     thin = copy.copy(model)
@@ -184,7 +198,7 @@ def without_layers(model: PreTrainedModel, left_out: Sequence[int]) -> PreTraine
     return thin
 
 
-def _renumbered(layer: nn.Module, index: int) -> nn.Module:
+def _renumbered(layer: Any, index: int) -> Any:
     """A view of a decoder layer that writes to another place in the KV cache."""
     twin = copy.copy(layer)
     twin._modules = dict(layer._modules)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from specviz.engine.protocols import Prompt
+from specviz.engine.protocols import Ids, Prompt, as_ids, is_messages
 
 
 class TextCodec:
@@ -35,7 +34,7 @@ class TextCodec:
         """The text the model sees, chat template applied to messages."""
         if isinstance(prompt, str):
             return prompt
-        if _is_messages(prompt):
+        if is_messages(prompt):
             if not self.tokenizer.chat_template:
                 raise ValueError(
                     "This tokenizer has no chat template: give the prompt as a string or ids."
@@ -44,7 +43,7 @@ class TextCodec:
             return self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
             )
-        return self.decode([int(token) for token in prompt])
+        return self.decode(as_ids(prompt))
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of text, chat messages, or ids (returned as they are).
@@ -56,16 +55,16 @@ class TextCodec:
         """
         if isinstance(prompt, str):
             ids = self.tokenizer(prompt, add_special_tokens=True)["input_ids"]
-        elif _is_messages(prompt):
+        elif is_messages(prompt):
             # The template already wrote the special tokens.
             ids = self.tokenizer(self.render(prompt), add_special_tokens=False)["input_ids"]
         else:
-            ids = [int(token) for token in prompt]
+            ids = as_ids(prompt)
         if len(ids) == 0:
             raise ValueError("The prompt is empty: give at least one token.")
         return tuple(ids)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Ids) -> str:
         return self.tokenizer.decode(list(tokens), skip_special_tokens=False)
 
     def token_text(self, token: int) -> str:
@@ -95,12 +94,6 @@ class TextCodec:
         ids = self.tokenizer(" a b", add_special_tokens=False)["input_ids"]
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
         return any("\u0120" in piece for piece in pieces)
-
-
-def _is_messages(prompt: Sequence[Any] | Mapping[str, str]) -> bool:
-    return len(prompt) > 0 and all(
-        isinstance(m, Mapping) and "role" in m and "content" in m for m in prompt
-    )
 
 
 @lru_cache(maxsize=1)

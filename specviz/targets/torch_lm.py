@@ -93,7 +93,10 @@ class TorchTarget:
             below[node + 1, node] = True
         positions = [start, *(start + depth for depth in draft.depths())]
         hidden, tapped = self.lm.forward(
-            (draft.anchor, *draft.tokens), start, positions=positions, visible=visible,
+            (draft.anchor, *draft.tokens),
+            start,
+            positions=positions,
+            visible=visible,
             taps=self._taps,
         )
         self._pending = draft
@@ -136,7 +139,8 @@ class TorchTarget:
         rows = self.verify(draft).logits.float()
         tolerance = {torch.float64: 1e-8, torch.float32: 1e-3}.get(self.lm.dtype, 6e-2)
         for leaf in (5, 3, 4):
-            path, node = [], leaf
+            path: list[int] = []
+            node = leaf
             while node >= 0:
                 path.insert(0, node)
                 node = draft.parents[node]

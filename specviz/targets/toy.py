@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specviz.engine.protocols import FINAL, Draft, Ids, Prompt, Rows, check_ids
+from specviz.engine.protocols import FINAL, Draft, Ids, Prompt, Rows, as_ids, check_ids, is_messages
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
@@ -20,28 +20,27 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 class ToyCodec:
     """One letter per token: 'a' is token 0."""
 
-    template = {"text": "", "sha256": hashlib.sha256(b"").hexdigest()}
-
     def __init__(self, size: int) -> None:
         self.size = size
+        self.template = {"text": "", "sha256": hashlib.sha256(b"").hexdigest()}
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        if isinstance(prompt, str) or any(not isinstance(token, int) for token in prompt):
-            text = self.render(prompt)
-            if not text:
-                raise ValueError("The prompt is empty: give at least one letter.")
-            ids = tuple(_LETTERS.find(letter) for letter in text)
-            if min(ids) < 0 or max(ids) >= self.size:
-                raise ValueError(f"A toy prompt uses the letters {_LETTERS[: self.size]!r} only.")
-            return ids
-        return tuple(int(token) for token in prompt)  # type: ignore[call-overload]
+        if not isinstance(prompt, str) and not is_messages(prompt):
+            return as_ids(prompt)
+        text = self.render(prompt)
+        if not text:
+            raise ValueError("The prompt is empty: give at least one letter.")
+        ids = tuple(_LETTERS.find(letter) for letter in text)
+        if min(ids) < 0 or max(ids) >= self.size:
+            raise ValueError(f"A toy prompt uses the letters {_LETTERS[: self.size]!r} only.")
+        return ids
 
     def render(self, prompt: Prompt) -> str:
         if isinstance(prompt, str):
             return prompt
-        return "".join(
-            self.token_text(m) if isinstance(m, int) else m["content"] for m in prompt
-        )
+        if is_messages(prompt):
+            return "".join(message["content"] for message in prompt)
+        return self.decode(as_ids(prompt))
 
     def decode(self, tokens: Ids) -> str:
         return "".join(self.token_text(token) for token in tokens)
@@ -94,9 +93,7 @@ class ToyTarget:
     supports_trees = True
     dtype, device = "float64", "cpu"
 
-    def __init__(
-        self, model: MarkovModel, eos_ids: Sequence[int] = (), name: str = "toy"
-    ) -> None:
+    def __init__(self, model: MarkovModel, eos_ids: Sequence[int] = (), name: str = "toy") -> None:
         self.model, self.name = model, name
         self.caption = f"toy Markov chain of order {model.order}, float64"
         self.vocab_size, self.eos_ids = model.vocab_size, frozenset(eos_ids)
@@ -114,7 +111,7 @@ class ToyTarget:
         self.verifies, self._pending = 0, None
         self._text, self._taps = list(prompt), tuple(taps)
         rows = torch.stack([self.model.logits(prompt[: i + 1]) for i in range(len(prompt))])
-        return Rows(rows[-1:], {tap: rows for tap in self._taps})
+        return Rows(rows[-1:], dict.fromkeys(self._taps, rows))
 
     def verify(self, draft: Draft) -> Rows:
         check_ids((draft.anchor, *draft.tokens), self.vocab_size)
@@ -124,7 +121,7 @@ class ToyTarget:
         self._pending = draft
         self.verifies += 1
         rows = torch.stack([self.model.logits(text) for text in texts])
-        return Rows(rows, {tap: rows for tap in self._taps})
+        return Rows(rows, dict.fromkeys(self._taps, rows))
 
     def commit(self, path: Sequence[int]) -> None:
         if self._pending is None:

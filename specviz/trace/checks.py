@@ -115,8 +115,11 @@ def _drafts(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int,
     token = token.reshape(table.num_rows, -1)
     for s in np.unique(seq).tolist():
         mine = np.flatnonzero(seq == s)
-        _fail("drafts", _wrong_match(mine, table.num_rows, anchor, token, drafted, matched,
-                                     realised[s]), "matched is not what the tokens say")
+        _fail(
+            "drafts",
+            _wrong_match(mine, table.num_rows, anchor, token, drafted, matched, realised[s]),
+            "matched is not what the tokens say",
+        )
     if meta.exhaustive:
         keys = ids.astype(np.int64) * (1 << 40) + seq.astype(np.int64) * (1 << 20) + anchor
         _fail("drafts", _duplicated(keys), "two drafts of one drafter at one anchor")
@@ -129,7 +132,12 @@ def _drafts(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int,
 
 
 def _wrong_match(
-    mine: Array, n_rows: int, anchor: Array, token: Array, drafted: Array, matched: Array,
+    mine: Array,
+    n_rows: int,
+    anchor: Array,
+    token: Array,
+    drafted: Array,
+    matched: Array,
     realised: Array,
 ) -> Array:
     """True for rows of one sequence whose M(a) differs from counting equal tokens."""

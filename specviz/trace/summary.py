@@ -41,7 +41,8 @@ def summary_table(tables: Mapping[str, pa.Table], by: str | None) -> pd.DataFram
         out["rounds"] = grouped.size()
         out["tokens_per_round"] = total["emitted"] / out["rounds"]
         out["draft_yield"] = total["accepted"] / total["drafted"].where(total["drafted"] > 0)
-    return out.reset_index()
+    table: pd.DataFrame = out.reset_index()
+    return table
 
 
 def summary_html(meta: TraceMeta, tables: Mapping[str, pa.Table]) -> str:

@@ -122,7 +122,9 @@ class Trace:
         """A list column of `drafts` as an array [anchors, K] (or [anchors, 4 K] for top4_ids)."""
         column = self.draft_table(drafter)[name].combine_chunks()
         if not pa.types.is_fixed_size_list(column.type):
-            raise ValueError(f"{name!r} is not a list column: use trace.column('drafts', {name!r}).")
+            raise ValueError(
+                f"{name!r} is not a list column: use trace.column('drafts', {name!r})."
+            )
         width = column.type.list_size
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return np.asarray(flat).reshape(len(column), width)
@@ -210,7 +212,8 @@ def _cast(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    return table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
 
 
 def _names(wanted: str | Iterable[str], column: str, present: list[str]) -> list[str]:

@@ -25,7 +25,10 @@ def decoded_reference(target: Target, prompt: list[int], taps: tuple[int, ...] =
     everything = target.prefill([*prompt, *tokens[:-1]], taps).taps
     n = min(N, len(tokens))
     return Reference(
-        tuple(prompt), tuple(tokens[:n]), tuple(tokens[n:]), lambda low, high: table[low:high],
+        tuple(prompt),
+        tuple(tokens[:n]),
+        tuple(tokens[n:]),
+        lambda low, high: table[low:high],
         everything,
     )
 

@@ -156,7 +156,8 @@ capture(PROMPTS, toy_pair()[0], Slow(name="ngram"), max_new_tokens=20, out=sys.a
 def test_kill_9_loses_at_most_the_sequence_in_flight(tmp_path: Path) -> None:
     out = tmp_path / "t"
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_CAPTURE, str(out)], stderr=subprocess.DEVNULL,
+        [sys.executable, "-c", SLOW_CAPTURE, str(out)],
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 120
@@ -201,16 +202,27 @@ def test_an_executor_gives_the_same_trace(pool: type, tmp_path: Path) -> None:
     # Threads share a process, so they may not share a target: one worker.
     with pool(1 if pool is ThreadPoolExecutor else 2) as executor:
         spread = capture(
-            PROMPTS, toy_target, [toy_drafter], max_new_tokens=20, executor=executor,
-            out=tmp_path / "t", progress=False,
+            PROMPTS,
+            toy_target,
+            [toy_drafter],
+            max_new_tokens=20,
+            executor=executor,
+            out=tmp_path / "t",
+            progress=False,
         )
     assert same(alone, spread)
 
 
 def test_cost_models_travel_with_the_trace(tmp_path: Path) -> None:
     cost = CostModel.from_array([0.05, 0.06], [0.0, 0.01])
-    trace = capture(PROMPTS[:1], *toy_pair(), out=tmp_path / "t", cost_models=[cost],
-                    max_new_tokens=10, progress=False)
+    trace = capture(
+        PROMPTS[:1],
+        *toy_pair(),
+        out=tmp_path / "t",
+        cost_models=[cost],
+        max_new_tokens=10,
+        progress=False,
+    )
     assert CostModel.from_dict(trace.meta.cost_models[0]) == cost
 
 

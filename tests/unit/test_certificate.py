@@ -34,9 +34,7 @@ def tied_chain(gap: float) -> MarkovModel:
     return MarkovModel((weights / weights.sum()).repeat(4, 1).numpy())
 
 
-@pytest.mark.parametrize(
-    ("gap", "noise"), [(0.001, 0.01), (0.03, 0.01), (0.3, 0.2)]
-)
+@pytest.mark.parametrize(("gap", "noise"), [(0.001, 0.01), (0.03, 0.01), (0.3, 0.2)])
 def test_a_flip_within_the_noise_is_certified(gap: float, noise: float) -> None:
     target = Noisy(tied_chain(gap), noise)
     run = generate(target, NGram(), [0, 0, 0], policy=FixedK(3), max_new_tokens=12).finish()
@@ -69,8 +67,9 @@ def test_a_wrong_loop_is_not_certified() -> None:
             return verdict
 
     target = ToyTarget(MarkovModel.random(8, order=3, seed=1))
-    run = generate(target, NGram(), "hgfehgfa", policy=FixedK(4), acceptance=Generous(),
-                   max_new_tokens=20).finish()
+    run = generate(
+        target, NGram(), "hgfehgfa", policy=FixedK(4), acceptance=Generous(), max_new_tokens=20
+    ).finish()
     certificate = run.certificate
     assert not certificate.equal
     assert not certificate.certified

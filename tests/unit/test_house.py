@@ -20,10 +20,17 @@ ENGINE_WING = ("specviz.engine", "specviz.targets", "specviz.drafters", "specviz
 #: What ties names to both wings, and so may import from either when called.
 ENTRANCES = ("specviz", "specviz.cli", "specviz.zoo", "specviz.embedded")
 #: Reading rooms from the street inwards: a room imports from its own or a later one only.
-ROOMS = ["specviz.course", "specviz.reporting", "specviz.widgets", "specviz.figures",
-         "specviz.analysis", "specviz.trace"]
-READING = tuple(name for name in MODULES if not name.startswith(ENGINE_WING)
-                and name not in ENTRANCES)
+ROOMS = [
+    "specviz.course",
+    "specviz.reporting",
+    "specviz.widgets",
+    "specviz.figures",
+    "specviz.analysis",
+    "specviz.trace",
+]
+READING = tuple(
+    name for name in MODULES if not name.startswith(ENGINE_WING) and name not in ENTRANCES
+)
 
 
 def imports(name: str, top_level_only: bool = False) -> set[str]:

@@ -35,8 +35,11 @@ class Picky:
         return sum(view.entropy) < 2.5 and view.confidence[-1] > 0.2
 
 
-@pytest.mark.parametrize("policy", [FixedK(0), FixedK(1), FixedK(4), FixedK(15), Picky()],
-                         ids=lambda p: p.name + str(getattr(p, "k", "")))
+@pytest.mark.parametrize(
+    "policy",
+    [FixedK(0), FixedK(1), FixedK(4), FixedK(15), Picky()],
+    ids=lambda p: p.name + str(getattr(p, "k", "")),
+)
 @pytest.mark.parametrize("case", CASES)
 def test_live_rounds_equal_replayed_rounds(case: str, policy: object) -> None:
     target, drafter = CASES[case]

@@ -260,7 +260,7 @@ def test_limit_must_be_a_positive_whole_number(limit):
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"), [("math", "maths"), ("Code", "code"), ("copy-edit", "copy_edit")]
+    ("asked", "meant"), [("math", "maths"), ("CODE", "code"), ("copy-edit", "copy_edit")]
 )
 def test_unknown_content_type_suggests_a_close_one(asked, meant):
     with pytest.raises(ValueError, match=f"did you mean '{meant}'\\?") as error:

@@ -96,9 +96,7 @@ def test_validate_catches_a_missing_draft() -> None:
         ("anchor", 1, 3, "last round ended"),
     ],
 )
-def test_validate_catches_wrong_rounds(
-    column: str, row: int, value: object, message: str
-) -> None:
+def test_validate_catches_wrong_rounds(column: str, row: int, value: object, message: str) -> None:
     target, drafter = toy_pair()
     trace = generate(target, drafter, "abca", max_new_tokens=30).finish().trace.validate()
     current = trace.rounds[column].iloc[row]
@@ -199,8 +197,10 @@ def test_a_damaged_table_is_named(tmp_path: Path, name: str) -> None:
         ("[]", "not a specviz trace"),
         (json.dumps({"schema_version": 99}), "schema 99"),
         (json.dumps({"schema_version": 1}), "lacks"),
-        (json.dumps({"schema_version": 1, "kind": "run", "target": {}, "drafters": {}, "k": 1}),
-         "cannot be read"),
+        (
+            json.dumps({"schema_version": 1, "kind": "run", "target": {}, "drafters": {}, "k": 1}),
+            "cannot be read",
+        ),
     ],
 )
 def test_a_damaged_description_is_explained(tmp_path: Path, text: str, message: str) -> None:
@@ -213,7 +213,7 @@ def test_a_damaged_description_is_explained(tmp_path: Path, text: str, message: 
 def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="not a folder"):
         load_trace(tmp_path / "nothing")
-    with pytest.raises(TraceError, match="no trace.json"):
+    with pytest.raises(TraceError, match=r"no trace\.json"):
         load_trace(tmp_path)
 
 
