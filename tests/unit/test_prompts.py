@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from specviz import _data_files
 from specviz._data_files import data_file
-from specviz.prompts import Prompt, prompts
+from specviz.prompt_set import Prompt, prompts
 
 TYPES = (
     "code",
@@ -469,7 +469,7 @@ def test_data_file_prefers_the_installed_folder(tmp_path, monkeypatch):
         assert data_file("x.txt") == folder / "x.txt"
 
 
-@pytest.mark.parametrize("name", ["specviz.prompts", "specviz._data_files"])
+@pytest.mark.parametrize("name", ["specviz.prompt_set", "specviz._data_files"])
 def test_documented_examples_run(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
@@ -477,9 +477,7 @@ def test_documented_examples_run(name):
 
 
 def test_prompts_load_without_torch():
-    code = (
-        "import sys; from specviz.prompts import prompts; prompts(); print('torch' in sys.modules)"
-    )
+    code = "import sys; from specviz.prompt_set import prompts; prompts(); print('torch' in sys.modules)"
     root = Path(_data_files.__file__).parents[1]
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
