@@ -25,17 +25,19 @@ demo: .venv/installed-engine
 test: .venv/installed-dev
 	.venv/bin/specviz fetch
 	$(PY) -m pytest -m "not slow and not gpu"
+	$(PY) -m pytest --nbmake --nbmake-timeout=600 notebooks
 
 test-all: .venv/installed-dev
 	.venv/bin/specviz fetch
 	$(PY) -m pytest -m "not gpu"
+	$(PY) -m pytest --nbmake --nbmake-timeout=600 notebooks
 
 lab: .venv/installed-lab
 	.venv/bin/jupyter lab notebooks/
 
 bench: .venv/installed-dev
 	.venv/bin/specviz fetch
-	$(PY) tests/bench/bench.py
+	$(PY) -m tests.bench.bench
 
 lint: .venv/installed-dev
 	$(PY) -m ruff check .

@@ -5,6 +5,7 @@ The report opens with these; they are ordinary strings, not HTML.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -89,6 +90,8 @@ def length_sentence(trace: Trace, rounds: Replay, k: int, pair: tuple[str, str] 
         fresh = frame[~frame["repeated"].eq(True)]
         if len(fresh) < len(frame) and set(pair) <= set(fresh["content_type"]):
             sentence += f"; without repeated text {_more(_gap(fresh, 'emitted', narrow, wide))}"
+        elif len(fresh) == len(frame):
+            sentence += "; none of it is repeated text"
     return sentence + "."
 
 
@@ -188,7 +191,10 @@ def _between(low: float, high: float) -> str:
     """An interval in brackets; the page says once that it is a 95 % one over prompts."""
     if np.isnan(low) or np.isnan(high):
         return "[one prompt: no interval]"
-    return f"[{number(low)}, {number(high)}]"
+    # Both ends with the decimals of the larger one: an end near 0 is 0, not 3e-05.
+    largest = max(abs(low), abs(high))
+    places = max(2 - math.floor(math.log10(largest)), 0) if largest else 2
+    return f"[{low:.{places}f}, {high:.{places}f}]"
 
 
 def _prompts(n: float) -> str:

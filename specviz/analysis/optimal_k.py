@@ -160,7 +160,8 @@ def _sentence(group: Any, part: pd.DataFrame, cost: CostModel, level: float, lon
         )
         return (
             f"On {group}, do not draft: {reason} (closest: k = {near['second_k']} with "
-            f"{near['drafter']}, {near['second_speedup']:.2f}x; {count}). {whose}"
+            f"{near['drafter']}, {near['second_speedup']:.2f}x; {count})."
+            f"{_simulated(near['drafter'], cost)} {whose}"
         )
     best = drafting.iloc[int(drafting["speedup"].to_numpy().argmax())]
     sure = (
@@ -173,16 +174,15 @@ def _sentence(group: Any, part: pd.DataFrame, cost: CostModel, level: float, lon
         if prompts > 1 and best["k_low"] < best["k_high"]
         else ""
     )
-    simulated = (
-        f" The drafting cost of {best['drafter']} is simulated."
-        if best["drafter"] in cost.simulated
-        else ""
-    )
     return (
         f"On {group}, draft {best['k']} token{'s' if best['k'] > 1 else ''} with "
         f"{best['drafter']}: {best['speedup']:.2f}x plain decoding ({sure}).{spread}"
-        f"{simulated} {whose}"
+        f"{_simulated(best['drafter'], cost)} {whose}"
     )
+
+
+def _simulated(drafter: str, cost: CostModel) -> str:
+    return f" The drafting cost of {drafter} is simulated." if drafter in cost.simulated else ""
 
 
 def _whose(cost: CostModel) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ def capture(
     cost_models
         From `measure_cost`; kept in `trace.json` for the report.
     executor
-        Any concurrent.futures.Executor; results are written here, in this process.
+        Any concurrent.futures.Executor (process pools must spawn, not fork); results are
+        written here, in this process.
 
     Returns
     -------
@@ -114,6 +115,11 @@ def capture(
         raise ValueError(
             "With an executor, name the target and drafters or give picklable functions that "
             "load them: a loaded model cannot travel to a worker."
+        )
+    if _forks(executor):
+        raise ValueError(
+            "A forked worker hangs inside torch: make the pool with "
+            "ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))."
         )
     models = _Models.load(target, tuple(sources))
     meta = dataclasses.replace(
@@ -227,6 +233,13 @@ class _Models:
     @property
     def taps(self) -> tuple[int, ...]:
         return tuple(sorted({FINAL, *(t for d in self.drafters.values() for t in d.taps)}))
+
+
+def _forks(executor: Executor | None) -> bool:
+    if not isinstance(executor, ProcessPoolExecutor):
+        return False
+    context = getattr(executor, "_mp_context", None)
+    return context is not None and context.get_start_method() == "fork"
 
 
 def _factory(source: Any) -> bool:

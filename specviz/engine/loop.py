@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,87 +22,14 @@ from specviz.engine.protocols import (
     Verdict,
     check_prompt,
 )
-from specviz.markup import escape, table_html
-from specviz.policies import DraftView, FixedK, History, PastRound, Plan, Policy
+from specviz.engine.rounds import Past, Round
+from specviz.markup import escape
+from specviz.policies import DraftView, FixedK, PastRound, Plan, Policy
 from specviz.trace.trace import Trace
 
 
 class RunClosed(RuntimeError):
     """The target went on to another sequence; this run can be read but not continued."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round: draft, verify, accept.
-
-    Attributes
-    ----------
-    anchor
-        Index of the output token the round started from.
-    draft, accepted, tokens, stop
-        What was drafted, how many of it were kept, what was emitted (accepted tokens and the
-        target's own), and why it ended: reject, full, eos or limit.
-    stats
-        The target's distribution at every verified row: row 0 follows the anchor, row 1 + i
-        follows draft node i. None when the run is not instrumented.
-    path
-        Accepted nodes; rows of other nodes are conditioned on rejected tokens.
-    draft_seconds, verify_seconds, other_seconds
-        Measured wall time.
-    """
-
-    number: int
-    anchor: int
-    policy: str
-    drafter: str
-    draft: Draft
-    path: tuple[int, ...]
-    tokens: tuple[int, ...]
-    stop: str
-    stats: RowStats | None
-    draft_seconds: float
-    verify_seconds: float
-    other_seconds: float
-    text: str = ""
-
-    @property
-    def drafted(self) -> int:
-        return len(self.draft)
-
-    @property
-    def accepted(self) -> int:
-        return len(self.path)
-
-    @property
-    def emitted(self) -> int:
-        return len(self.tokens)
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """One row per verified row: node, depth, on_path, entropy (nats), p_max, margin."""
-        if self.stats is None:
-            raise ValueError("This run was not instrumented: generate(..., instrument=True).")
-        n = self.drafted
-        return pd.DataFrame(
-            {
-                "node": range(-1, n),
-                "depth": [0, *self.draft.depths()],
-                "on_path": [True, *(node in self.path for node in range(n))],
-                "entropy": self.stats.entropy,
-                "p_max": self.stats.p_max,
-                "margin": self.stats.margin,
-            }
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"Round {self.number} at {self.anchor}: accepted {self.accepted} of {self.drafted} "
-            f"from {self.drafter}, emitted {self.emitted} ({self.stop}): {self.text!r}"
-        )
-
-    def _repr_html_(self) -> str:
-        head = f"<p><b>Round {self.number}</b> {escape(repr(self).partition(': ')[2])}</p>"
-        return head if self.stats is None else head + table_html(self.rows)
 
 
 class Run:
@@ -133,7 +59,7 @@ class Run:
         self.position_stats: list[RowStats] = []  # of every output token, in order
         self.position_tokens: list[tuple[float, int]] = []  # its ln p and rank
         self.log: list[Round] = []
-        self._past = _Past()
+        self._past = Past()
         self._committing = False  # an interrupt in between would leave target and run apart
         self._rng = torch.Generator().manual_seed(seed)
         taps = sorted({tap for drafter in drafters.values() for tap in drafter.taps})
@@ -310,25 +236,6 @@ class Run:
             f"<div class='specviz-run'><p>{escape(repr(self))}</p>"
             f"<pre style='white-space:pre-wrap'>{escape(self.text)}</pre></div>"
         )
-
-
-class _Past:
-    """The growing lists a policy's History shows."""
-
-    def __init__(self) -> None:
-        self.rounds: list[PastRound] = []
-        self.tokens: list[int] = []
-        self.entropy: list[float] = []
-        self.p_max: list[float] = []
-        self.margin: list[float] = []
-
-    def see(self, stats: RowStats) -> None:
-        # Rounded as the trace stores them, so that a policy sees the same live and in replay.
-        for name in ("entropy", "p_max", "margin"):
-            getattr(self, name).extend(getattr(stats, name).astype("float32").tolist())
-
-    def history(self, anchor: int) -> History:
-        return History(anchor, self.rounds, self.tokens, self.entropy, self.p_max, self.margin)
 
 
 def _emitted(

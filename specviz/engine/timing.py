@@ -90,7 +90,7 @@ def measure_cost(
     verify = _interpolated(median, "verify", _ROWS)
     draft = {d.name: (0.0, *_interpolated(median, d.name, _lengths(d))) for d in several}
     return CostModel(
-        name="measured here",
+        name="this machine",
         provenance="measured here",
         verify=tuple(verify),
         draft=draft,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,11 +198,15 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_an_executor_gives_the_same_trace(pool: type, tmp_path: Path) -> None:
+def spawning(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+# Threads share a process and so its models: one worker.
+@pytest.mark.parametrize(("pool", "workers"), [(ThreadPoolExecutor, 1), (spawning, 2)])
+def test_an_executor_gives_the_same_trace(pool: Any, workers: int, tmp_path: Path) -> None:
     alone = capture(PROMPTS, *toy_pair(), max_new_tokens=20, progress=False)
-    # Threads share a process, so they may not share a target: one worker.
-    with pool(1 if pool is ThreadPoolExecutor else 2) as executor:
+    with pool(workers) as executor:
         spread = capture(
             PROMPTS,
             toy_target,
@@ -211,6 +217,15 @@ def test_an_executor_gives_the_same_trace(pool: type, tmp_path: Path) -> None:
             progress=False,
         )
     assert same(alone, spread)
+
+
+def test_a_forking_pool_is_refused_before_it_hangs() -> None:
+    context = multiprocessing.get_context("fork")
+    with (
+        ProcessPoolExecutor(1, mp_context=context) as executor,
+        pytest.raises(ValueError, match="spawn"),
+    ):
+        capture(PROMPTS, toy_target, [toy_drafter], executor=executor, progress=False)
 
 
 def test_cost_models_travel_with_the_trace(tmp_path: Path) -> None:
