@@ -22,7 +22,7 @@ _HOME = {
     "load_drafter": "specviz.zoo",
     "prompts": "specviz.prompt_set",
     "generate": "specviz.engine.loop",
-    "capture": "specviz.engine.capture",
+    "capture": "specviz.campaign",
     "measure_cost": "specviz.engine.timing",
     "Greedy": "specviz.engine.acceptance",
     "FixedK": "specviz.policies",
@@ -39,9 +39,9 @@ __all__ = list(_HOME)
 if TYPE_CHECKING:
     from specviz.analysis.optimal_k import optimal_k as optimal_k
     from specviz.analysis.replay import replay as replay
+    from specviz.campaign import capture as capture
     from specviz.cost import CostModel as CostModel
     from specviz.engine.acceptance import Greedy as Greedy
-    from specviz.engine.capture import capture as capture
     from specviz.engine.loop import generate as generate
     from specviz.engine.timing import measure_cost as measure_cost
     from specviz.policies import FixedK as FixedK

@@ -1,4 +1,4 @@
-"""Capture: decode once, then ask every drafter for its draft at every anchor.
+"""Capture of one prompt: decode once, then ask every drafter for its draft at every anchor.
 
 Under greedy decoding the output does not depend on the drafter, so these drafts hold every
 fixed k, stopping rule and switch of drafters exactly (F7.5); `specviz.replay` reads them.
@@ -6,155 +6,27 @@ fixed k, stopping rule and switch of drafters exactly (F7.5); `specviz.replay` r
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from tqdm.auto import tqdm
 
-from specviz.cost import CostModel
 from specviz.engine.decoded import Decoded
-from specviz.engine.protocols import FINAL, Drafter, Reference, Target, check_prompt
+from specviz.engine.protocols import FINAL, Drafter, Reference, Target
 from specviz.engine.record import (
-    MAX_K,
     drafts_table,
     matched_lengths,
     positions_table,
     sequences_table,
-    trace_meta,
 )
 from specviz.prompt_set import Prompt
-from specviz.trace.store import TraceWriter
-from specviz.trace.trace import Trace
 
 Tables = dict[str, pa.Table]
-TargetSource = Target | str | Callable[[], Target]
-DrafterSource = Drafter | str | Callable[[], Drafter]
-
-
-def capture(
-    prompts: Iterable[Prompt] | Sequence[Any],
-    target: TargetSource,
-    drafters: DrafterSource | Sequence[DrafterSource],
-    *,
-    k: int = MAX_K,
-    max_new_tokens: int = 96,
-    out: str | Path | None = None,
-    resume: bool = True,
-    seed: int = 0,
-    cost_models: Sequence[CostModel] = (),
-    executor: Executor | None = None,
-    progress: bool = True,
-) -> Trace:
-    """Decode every prompt greedily and record the target and every drafter at every position.
-
-    Parameters
-    ----------
-    prompts
-        From `specviz.prompts()`, or anything `generate` takes as a prompt.
-    target, drafters
-        Models from `load_target` and `load_drafter`. With an `executor`: names known to
-        them, or picklable functions without arguments, loaded once per worker.
-    k
-        Longest draft asked for; a drafter with a smaller `max_k` is asked for that.
-    max_new_tokens
-        Output tokens at most. Decoding goes on for k tokens past it, so that no draft is cut.
-    out
-        Folder to write to, one sequence at a time; a killed capture loses at most the
-        sequence in flight. None keeps the trace in memory.
-    resume
-        Continue what `out` already holds; sequences are recognised by prompt id.
-    cost_models
-        From `measure_cost`; kept in `trace.json` for the report.
-    executor
-        Any concurrent.futures.Executor (process pools must spawn, not fork); results are
-        written here, in this process.
-
-    Returns
-    -------
-    Trace
-        Validated, with the tables `sequences`, `positions` and `drafts`.
-
-    Raises
-    ------
-    ValueError
-        For an empty prompt list, two prompts with one id, k below 1, or models given as
-        objects together with an executor.
-    TraceError
-        When `out` holds a capture with other settings.
-
-    Notes
-    -----
-    Source: F7.5 (exhaustive replay). Greedy decoding only.
-
-    Examples
-    --------
-    >>> from specviz.drafters.markov import MarkovDrafter
-    >>> from specviz.targets.toy import MarkovModel, ToyTarget
-    >>> chain = MarkovModel.random(8, seed=1)
-    >>> trace = capture(["abc"], ToyTarget(chain), MarkovDrafter(chain), progress=False)
-    >>> bool((trace.drafts.matched == 15).all())                 # a perfect drafter
-    True
-    """
-    tasks = _named(prompts)
-    sources: list[Any] = (
-        list(drafters)
-        if isinstance(drafters, Sequence) and not isinstance(drafters, str)
-        else [drafters]
-    )
-    if not sources:
-        raise ValueError("Give at least one drafter.")
-    if k < 1 or max_new_tokens < 1:
-        raise ValueError(f"k and max_new_tokens must be at least 1, not {k} and {max_new_tokens}.")
-    if executor is not None and not all(
-        isinstance(s, str) or _factory(s) for s in (target, *sources)
-    ):
-        raise ValueError(
-            "With an executor, name the target and drafters or give picklable functions that "
-            "load them: a loaded model cannot travel to a worker."
-        )
-    if _forks(executor):
-        raise ValueError(
-            "A forked worker hangs inside torch: make the pool with "
-            "ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))."
-        )
-    models = _Models.load(target, tuple(sources))
-    meta = dataclasses.replace(
-        trace_meta("capture", models.target, models.drafters, max_new_tokens, seed, k),
-        cost_models=tuple(model.to_dict() for model in cost_models),
-    )
-    writer = TraceWriter(out, meta, resume) if out is not None else None
-    done = writer.done() if writer else {}
-    first = max(done.values(), default=-1) + 1
-    todo = [
-        (first + i, task) for i, task in enumerate(task for task in tasks if task.id not in done)
-    ]
-    parts: list[Tables] = []
-    keep: Callable[[int, Tables], None] = (
-        writer.add if writer else lambda seq, tables: parts.append(tables)
-    )
-    with tqdm(
-        total=len(todo) * max_new_tokens, unit="pos", desc="capture", disable=not progress
-    ) as bar:
-        if executor is None:
-            for seq, task in todo:
-                keep(seq, capture_one(models, seq, task, k, max_new_tokens, bar.update))
-        else:
-            _spread(executor, target, tuple(sources), todo, k, max_new_tokens, keep, bar)
-    if writer:
-        return writer.finish(meta).validate()
-    gathered = {
-        name: pa.concat_tables([part[name] for part in parts]).unify_dictionaries()
-        for name in (parts[0] if parts else {})
-    }
-    return Trace(meta, gathered).validate()
 
 
 def capture_one(
-    models: _Models,
+    target: Target,
+    drafters: Mapping[str, Drafter],
     seq: int,
     prompt: Prompt,
     k: int,
@@ -162,9 +34,9 @@ def capture_one(
     tick: Callable[[int], Any] = lambda n: None,
 ) -> Tables:
     """The tables of one prompt: decode, describe every position, ask every drafter."""
-    target = models.target
     ids = target.codec.encode(prompt.messages)
-    decoded = Decoded(target, ids, models.taps, max_new_tokens, k, tick)
+    taps = sorted({FINAL, *(tap for drafter in drafters.values() for tap in drafter.taps)})
+    decoded = Decoded(target, ids, taps, max_new_tokens, k, tick)
     n = min(max_new_tokens, len(decoded.tokens))
     output, lookahead = decoded.tokens[:n], decoded.tokens[n:]
     finish = "eos" if output[-1] in target.eos_ids else "limit"
@@ -192,113 +64,12 @@ def capture_one(
             target.codec,
         ),
     }
-    wide = max(min(k, drafter.max_k) for drafter in models.drafters.values())
+    wide = max(min(k, drafter.max_k) for drafter in drafters.values())
     drafts = []
-    for name, drafter in models.drafters.items():
+    for name, drafter in drafters.items():
         columns = drafter.propose_all(reference, min(k, drafter.max_k))
         matched = matched_lengths(columns, reference.realised)
         drafts.append(drafts_table(seq, name, columns, matched, wide))
     tables["drafts"] = pa.concat_tables(drafts).unify_dictionaries()
     tick(max_new_tokens - n)  # an early end of text still completes the bar
     return tables
-
-
-@dataclasses.dataclass
-class _Models:
-    """A target with its drafters attached."""
-
-    target: Target
-    drafters: dict[str, Drafter]
-
-    @classmethod
-    def load(cls, target: Any, sources: Sequence[Any]) -> _Models:
-        from specviz.zoo import load_drafter, load_target
-
-        if isinstance(target, str):
-            target = load_target(target)
-        elif _factory(target):
-            target = target()
-        drafters: dict[str, Drafter] = {}
-        for source in sources:
-            if isinstance(source, str):
-                source = load_drafter(source, target)
-            elif _factory(source):
-                source = source()
-            if source.name in drafters:
-                raise ValueError(f"Two drafters are called {source.name!r}: rename one (name=).")
-            source.attach(target)
-            drafters[source.name] = source
-        return cls(target, drafters)
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        return tuple(sorted({FINAL, *(t for d in self.drafters.values() for t in d.taps)}))
-
-
-def _forks(executor: Executor | None) -> bool:
-    if not isinstance(executor, ProcessPoolExecutor):
-        return False
-    context = getattr(executor, "_mp_context", None)
-    return context is not None and context.get_start_method() == "fork"
-
-
-def _factory(source: Any) -> bool:
-    return callable(source) and not hasattr(source, "name")
-
-
-_loaded: dict[Any, _Models] = {}  # one worker process keeps its models
-
-
-def _worker(
-    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, k: int, max_new_tokens: int
-) -> tuple[int, Tables]:
-    key = (target, sources)
-    if key not in _loaded:
-        _loaded.clear()
-        _loaded[key] = _Models.load(target, sources)
-    return seq, capture_one(_loaded[key], seq, prompt, k, max_new_tokens)
-
-
-def _spread(
-    executor: Executor,
-    target: Any,
-    sources: tuple[Any, ...],
-    todo: list[tuple[int, Prompt]],
-    k: int,
-    max_new_tokens: int,
-    keep: Callable[[int, Tables], None],
-    bar: Any,
-) -> None:
-    """Hand one prompt to a worker at a time; write what comes back as it comes."""
-    waiting: set[Future[tuple[int, Tables]]] = {
-        executor.submit(_worker, target, sources, seq, prompt, k, max_new_tokens)
-        for seq, prompt in todo
-    }
-    try:
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                keep(*future.result())
-                bar.update(max_new_tokens)
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-def _named(prompts: Iterable[Any]) -> list[Prompt]:
-    """Prompts with unique ids; plain text, messages or ids get one and the type "user"."""
-    if isinstance(prompts, str):
-        raise ValueError("prompts is a list: put a single prompt in brackets.")
-    named = [
-        each if isinstance(each, Prompt) else Prompt(f"prompt-{i}", "user", each)
-        for i, each in enumerate(prompts)
-    ]
-    if not named:
-        raise ValueError("No prompts to capture.")
-    for prompt in named:
-        check_prompt(prompt.messages)
-    ids = [prompt.id for prompt in named]
-    twice = next((i for i in ids if ids.count(i) > 1), None)
-    if twice is not None:
-        raise ValueError(f"Two prompts have the id {twice!r}: ids name sequences in the trace.")
-    return named

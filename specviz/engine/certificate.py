@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specviz.engine.protocols import Draft, Target
+from specviz.engine.rounds import Recorded
 from specviz.markup import escape
-
-if TYPE_CHECKING:
-    from specviz.engine.loop import Run
 
 #: A flip is a near-tie when the margin is at most this many times the logit difference.
 TIE_FACTOR = 4
@@ -72,7 +70,7 @@ def plain_decode(target: Target, prompt_ids: Sequence[int], max_new_tokens: int)
     return tokens
 
 
-def certify(run: Run) -> Certificate:
+def certify(run: Recorded) -> Certificate:
     """Decode the run's prompt plainly and compare.
 
     Raises

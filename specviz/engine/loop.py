@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from specviz.engine.acceptance import Greedy
+from specviz.engine.certificate import Certificate, certify
 from specviz.engine.observe import RowStats, concatenate, row_stats, token_stats
 from specviz.engine.protocols import (
     Acceptance,
@@ -22,6 +22,7 @@ from specviz.engine.protocols import (
     Verdict,
     check_prompt,
 )
+from specviz.engine.record import run_trace
 from specviz.engine.rounds import Past, Round
 from specviz.markup import escape
 from specviz.policies import DraftView, FixedK, PastRound, Plan, Policy
@@ -205,15 +206,11 @@ class Run:
     @property
     def trace(self) -> Trace:
         """What has been generated so far, as a trace of visited anchors."""
-        from specviz.engine.record import run_trace
-
         return run_trace(self)
 
     @property
-    def certificate(self) -> Any:
+    def certificate(self) -> Certificate:
         """Compare the finished output with plain decoding; see `specviz.engine.certificate`."""
-        from specviz.engine.certificate import certify
-
         return certify(self)
 
     def all_stats(self) -> RowStats:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from specviz.engine.observe import RowStats
 from specviz.engine.protocols import Codec, Drafter, Drafts, Target
+from specviz.engine.rounds import Recorded
 from specviz.trace.schema import TraceMeta, drafts_schema, table_schemas
 from specviz.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from specviz.engine.loop import Run
 
 #: A position is `repeated` when it ends a run of this many tokens seen before.
 REPEAT = 12
@@ -41,8 +39,8 @@ def sequences_table(
         "seq": seq,
         "prompt_id": prompt_id,
         "content_type": content_type,
-        "prompt": _storable(prompt),
-        "output": _storable(output),
+        "prompt": storable(prompt),
+        "output": storable(output),
         "prompt_ids": list(prompt_ids),
         "lookahead": list(lookahead),
         "n_prompt": len(prompt_ids),
@@ -69,7 +67,7 @@ def positions_table(
         "seq": np.full(n, seq),
         "t": np.arange(n),
         "token_id": np.asarray(tokens),
-        "text": [_storable(codec.token_text(token)) for token in tokens],
+        "text": [storable(codec.token_text(token)) for token in tokens],
         "entropy": stats.entropy,
         "ebf": stats.ebf,
         "ebf2": stats.ebf2,
@@ -193,7 +191,7 @@ def software() -> dict[str, str]:
     return versions
 
 
-def run_trace(run: Run) -> Trace:
+def run_trace(run: Recorded) -> Trace:
     """What a run has generated so far, as a trace of visited anchors."""
     meta = trace_meta(
         "run",
@@ -231,7 +229,7 @@ def run_trace(run: Run) -> Trace:
     return Trace(meta, tables)
 
 
-def _rounds_table(run: Run) -> pa.Table:
+def _rounds_table(run: Recorded) -> pa.Table:
     log = run.log
     columns: dict[str, Any] = {
         "seq": [0] * len(log),
@@ -254,7 +252,7 @@ def _rounds_table(run: Run) -> pa.Table:
     return _table("rounds", columns, 1)
 
 
-def _rows_table(run: Run) -> pa.Table:
+def _rows_table(run: Recorded) -> pa.Table:
     parts = []
     for each in run.log:
         frame = each.rows.assign(seq=0, round=each.number)
@@ -280,6 +278,6 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
     )
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Text that UTF-8 can hold: lone surrogates become \\udXXX."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import pandas as pd
 
 from specviz.engine.observe import RowStats
-from specviz.engine.protocols import Draft
+from specviz.engine.protocols import Acceptance, Draft, Drafter, Target
 from specviz.markup import escape, table_html
 from specviz.policies import History, PastRound
 
@@ -84,6 +85,30 @@ class Round:
     def _repr_html_(self) -> str:
         head = f"<p><b>Round {self.number}</b> {escape(repr(self).partition(': ')[2])}</p>"
         return head if self.stats is None else head + table_html(self.rows)
+
+
+class Recorded(Protocol):
+    """What a run has to show for itself; the trace and the certificate are made of it."""
+
+    target: Target
+    drafters: dict[str, Drafter]
+    acceptance: Acceptance
+    prompt_ids: tuple[int, ...]
+    prompt_text: str
+    token_ids: list[int]
+    position_tokens: list[tuple[float, int]]
+    log: list[Round]
+    max_new_tokens: int
+    seed: int
+    instrument: bool
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def finish_reason(self) -> str: ...
+    def all_stats(self) -> RowStats: ...
 
 
 class Past:

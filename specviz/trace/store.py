@@ -2,7 +2,7 @@
 
 While a capture runs, every finished sequence is a folder `parts/<seq>` put in place by one
 rename, so that a killed process loses at most the sequence in flight. `finish` gathers the
-parts into one Parquet file per table; until then `load_trace` reads the parts.
+parts into one Parquet file per table; until then `read_folder` reads the parts.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specviz.trace.schema import TraceMeta, table_schemas
-
-if TYPE_CHECKING:
-    from specviz.trace.trace import Trace
 
 META, PARTS = "trace.json", "parts"
 
@@ -30,50 +26,32 @@ class TraceError(ValueError):
     """A trace folder that cannot be read, written or resumed; says what to do."""
 
 
-def save_trace(trace: Trace, folder: str | Path) -> Path:
-    """Write every table that has rows, then `trace.json`.
+def write_folder(meta: TraceMeta, tables: Mapping[str, pa.Table], folder: str | Path) -> Path:
+    """Write every table that has rows, then `trace.json`; each file appears whole or not at all.
 
     Raises
     ------
     TraceError
-        When `folder` is a file or cannot be written.
+        When `folder` is a file or cannot be created.
     """
     folder = _made(folder)
-    for name in table_schemas(1):
-        table = trace.table(name)
+    for name, table in tables.items():
         if table.num_rows:
             _write_table(table, folder / f"{name}.parquet")
         else:
             (folder / f"{name}.parquet").unlink(missing_ok=True)
-    _write_text(trace.meta.to_json(), folder / META)
+    _write_text(meta.to_json(), folder / META)
     return folder
 
 
-def load_trace(folder: str | Path) -> Trace:
-    """Read a trace folder, finished or not.
-
-    Parameters
-    ----------
-    folder
-        What `specviz.capture(..., out=)` or `Trace.save` wrote.
-
-    Returns
-    -------
-    Trace
-        With `meta.complete` False when the capture was interrupted: it then holds the
-        sequences finished so far.
+def read_folder(folder: str | Path) -> tuple[TraceMeta, dict[str, pa.Table]]:
+    """Description and tables of a trace folder, finished or not.
 
     Raises
     ------
     TraceError
         When the folder is missing, is not a trace, or a file in it is damaged.
-
-    Examples
-    --------
-    >>> trace = load_trace("out/demo")                           # doctest: +SKIP
     """
-    from specviz.trace.trace import Trace
-
     folder = Path(folder)
     if not folder.is_dir():
         raise TraceError(f"No trace at {folder}: it is not a folder.")
@@ -85,7 +63,7 @@ def load_trace(folder: str | Path) -> Trace:
             whole = pa.concat_tables([t.cast(schema) for t in found]).unify_dictionaries()
             # Workers finish in any order; a trace is ordered by sequence.
             tables[name] = whole.sort_by("seq") if _unsorted(whole) else whole
-    return Trace(meta, tables)
+    return meta, tables
 
 
 def read_meta(folder: Path) -> TraceMeta:
@@ -152,12 +130,12 @@ class TraceWriter:
                     f"{_short(now)}: choose another folder, or the same settings to resume."
                 )
 
-    def done(self) -> dict[str, int]:
-        """prompt_id of every finished sequence and its number."""
-        done: dict[str, int] = {}
+    def done(self) -> dict[str, tuple[int, str]]:
+        """Number and prompt text of every finished sequence, by prompt id."""
+        done: dict[str, tuple[int, str]] = {}
         for table in _read_parts(self.folder, "sequences"):
-            ids, numbers = table["prompt_id"].to_pylist(), table["seq"].to_pylist()
-            done.update(zip(ids, numbers, strict=True))
+            for row in table.select(["prompt_id", "seq", "prompt"]).to_pylist():
+                done[row["prompt_id"]] = row["seq"], row["prompt"]
         return done
 
     def add(self, seq: int, tables: Mapping[str, pa.Table]) -> None:
@@ -170,15 +148,12 @@ class TraceWriter:
             pq.write_table(table, temporary / f"{name}.parquet", compression="zstd")
         os.replace(temporary, parts / f"{seq:06d}")
 
-    def finish(self, meta: TraceMeta | None = None) -> Trace:
+    def finish(self, meta: TraceMeta) -> None:
         """Gather the parts into one file per table and mark the trace complete."""
-        trace = load_trace(self.folder)
-        tables = {name: trace.table(name) for name in table_schemas(1)}
-        whole = dataclasses.replace(meta or self.meta, complete=True)
+        _, tables = read_folder(self.folder)
         # The parts go last: killed in between, a part that a table already has is skipped.
-        save_trace(type(trace)(whole, tables), self.folder)
+        write_folder(dataclasses.replace(meta, complete=True), tables, self.folder)
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
-        return load_trace(self.folder)
 
 
 def _made(folder: str | Path) -> Path:

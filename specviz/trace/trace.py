@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from specviz.trace.checks import validate
 from specviz.trace.schema import TraceMeta, table_schemas
+from specviz.trace.store import read_folder, write_folder
 from specviz.trace.summary import summary_html, summary_table
 
 Names = str | Sequence[str] | None
@@ -192,9 +193,7 @@ class Trace:
 
     def save(self, folder: str | Path) -> Path:
         """Write the trace to `folder` (created); each file appears whole or not at all."""
-        from specviz.trace.store import save_trace
-
-        return save_trace(self, folder)
+        return write_folder(self.meta, self._tables, folder)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{t.num_rows:,} {n}" for n, t in self._tables.items() if t.num_rows)
@@ -223,3 +222,29 @@ def _names(wanted: str | Iterable[str], column: str, present: list[str]) -> list
             options = ", ".join(dict.fromkeys(present))
             raise ValueError(f"No {column} {name!r} in this trace; it has {options}.")
     return names
+
+
+def load_trace(folder: str | Path) -> Trace:
+    """Read a trace folder, finished or not.
+
+    Parameters
+    ----------
+    folder
+        What `specviz.capture(..., out=)` or `Trace.save` wrote.
+
+    Returns
+    -------
+    Trace
+        With `meta.complete` False when the capture was interrupted: it then holds the
+        sequences finished so far.
+
+    Raises
+    ------
+    TraceError
+        When the folder is missing, is not a trace, or a file in it is damaged.
+
+    Examples
+    --------
+    >>> trace = load_trace("out/demo")                           # doctest: +SKIP
+    """
+    return Trace(*read_folder(folder))

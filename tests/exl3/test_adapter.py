@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.campaign import capture
 from specviz.drafters.oracle import Oracle
-from specviz.engine.capture import capture
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import Run, generate
 from specviz.engine.observe import row_stats

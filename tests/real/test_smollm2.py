@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from specviz.analysis.replay import replay
+from specviz.campaign import capture
 from specviz.drafters.lm import LMDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.self_draft import SelfQuant, SelfSkip, round_weights
-from specviz.engine.capture import capture
 from specviz.engine.certificate import TIE_FACTOR, first_difference
 from specviz.engine.loop import Run, generate
 from specviz.engine.protocols import FINAL, Draft, Drafter, Target

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specviz.campaign import capture
 from specviz.cost import CostModel
 from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
-from specviz.engine.capture import capture
 from specviz.engine.certificate import plain_decode
 from specviz.engine.record import repeated
 from specviz.prompt_set import Prompt
@@ -186,6 +186,18 @@ def test_other_settings_are_refused_on_resume(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="resume"):
         capture(PROMPTS, target, drafter, max_new_tokens=20, out=out, resume=False, progress=False)
     assert len(load_trace(out).sequences) == 1
+
+
+def test_another_prompt_under_the_same_id_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    capture(PROMPTS[:1], *toy_pair(), max_new_tokens=20, out=out, progress=False)
+    other = Prompt("p0", "words", ({"role": "user", "content": "hhhh"},))
+    with pytest.raises(TraceError, match="another prompt under the id 'p0'"):
+        capture([other], *toy_pair(), max_new_tokens=20, out=out, progress=False)
+    # Plain prompts are named after what they say, not after their place in the list.
+    texts = capture(["abc", "cba"], *toy_pair(), max_new_tokens=9, progress=False)
+    swapped = capture(["cba", "abc"], *toy_pair(), max_new_tokens=9, progress=False)
+    assert texts.sequences.prompt_id.tolist() == swapped.sequences.prompt_id.tolist()[::-1]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from specviz import figures
 from specviz.analysis import entropy_by, length_by_k, optimal_k, replay, survival_by
 from specviz.cost import free_drafts, t4_like
 from specviz.figures.theme import colours, symbols
-from specviz.findings import positions_by_type
 from specviz.policies import FixedK
+from specviz.reporting.findings import positions_by_type
 from tests.synthetic import synthetic_trace
 
 TYPES = ("code", "prose", "structured", "explanation", "maths", "dialogue", "copy-edit", "mixed")

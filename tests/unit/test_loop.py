@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from specviz.analysis.replay import replay
+from specviz.campaign import capture
 from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
-from specviz.engine.capture import capture
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import RunClosed, generate
 from specviz.engine.protocols import Draft, Drafter, Target

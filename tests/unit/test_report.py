@@ -10,8 +10,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from specviz.cost import CostModel
-from specviz.findings import best_k_sentence, contrast
 from specviz.reporting import report
+from specviz.reporting.findings import best_k_sentence, contrast
 from specviz.trace.trace import Trace
 from tests.hostile import ATTACKS, MEASURED, hostile_trace, live_trace, tables_of, with_meta
 from tests.synthetic import synthetic_trace, trace_of

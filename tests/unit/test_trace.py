@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from specviz.engine.capture import capture
+from specviz.campaign import capture
 from specviz.engine.loop import generate
 from specviz.prompt_set import Prompt
 from specviz.trace import Trace, TraceError, TraceMeta, load_trace

@@ -19,7 +19,9 @@ from specviz.analysis import (
     survival_by,
 )
 from specviz.cost import CostModel, free_drafts, t4_like
-from specviz.findings import (
+from specviz.markup import escape, number, page_html, table_html
+from specviz.policies import FixedK
+from specviz.reporting.findings import (
     best_k_cell,
     best_k_sentence,
     contrast,
@@ -29,10 +31,8 @@ from specviz.findings import (
     live_sentence,
     positions_by_type,
 )
-from specviz.markup import escape, number, page_html, table_html
-from specviz.page import Page
-from specviz.policies import FixedK
-from specviz.provenance import about, decoding, distinct, provenance, whose
+from specviz.reporting.page import Page
+from specviz.reporting.provenance import about, decoding, distinct, provenance, whose
 from specviz.strip import strip_of
 from specviz.trace.trace import Trace
 
