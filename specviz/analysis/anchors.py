@@ -76,7 +76,7 @@ def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
         anchor without a draft; the sentence says what to do.
     """
     require_capture(trace)
-    name = trace._drafter(drafter)
+    name = trace.drafter_name(drafter)
     known = _KNOWN.setdefault(trace, {})
     if name not in known:
         known[name] = _read(trace, name)

@@ -80,7 +80,7 @@ def chosen_drafter(trace: Trace, plan: Plan, drafter: str | None) -> str:
             f"The policy plans with the drafter {plan.drafter!r}, but drafter={drafter!r} was "
             "given: leave `drafter` out."
         )
-    return trace._drafter(drafter if drafter is not None else plan.drafter)
+    return trace.drafter_name(drafter if drafter is not None else plan.drafter)
 
 
 def check_k(k: int, anchors: Anchors) -> None:

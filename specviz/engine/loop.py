@@ -268,7 +268,8 @@ def generate(
     target, drafter
         From `load_target` and `load_drafter`; several drafters as a mapping by name.
     prompt
-        Text, chat messages ({"role", "content"}), or token ids.
+        Chat messages ({"role", "content"}: the chat template is applied), text (used as it
+        is), or token ids.
     policy
         How many tokens to draft in each round; `FixedK(7)` by default.
     acceptance

@@ -163,18 +163,23 @@ class TorchTarget:
 
 
 def _refuse_unfit(model: Any) -> None:
-    config = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(model.config, "is_encoder_decoder", False):
-        what = ", ".join(sorted(kinds - {"full_attention"})) or "an encoder"
+    config, name = model.config.get_text_config(), type(model).__name__
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"{name} has an encoder: the torch target takes decoders only.")
+    if not hasattr(model.get_decoder(), "layers"):
         raise ValueError(
-            f"{type(model).__name__} has {what}: the torch target rewinds full-attention "
-            "decoders only. Use a dense Llama- or Qwen-like model."
+            f"{name} does not keep its decoder layers where this target looks for them: use a "
+            "dense Llama- or Qwen-like model."
         )
-    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    if kinds is None and window and getattr(config, "use_sliding_window", True):
+        kinds = ["sliding_attention"]
+    other = sorted(set(kinds or []) - {"full_attention"})
+    if other:
         raise ValueError(
-            f"{type(model).__name__} attends to a sliding window of {config.sliding_window} "
-            "tokens: the torch target rewinds full-attention decoders only."
+            f"{name} has layers of {', '.join(other)}: the torch target rewinds full attention "
+            "only. Use a dense Llama- or Qwen-like model."
         )
 
 

@@ -113,7 +113,7 @@ class Trace:
         `drafter` may be left out when the trace has only one.
         """
         self.require("drafts")
-        name = self._drafter(drafter)
+        name = self.drafter_name(drafter)
         drafts = self._tables["drafts"]
         if len(self.drafters) == 1:
             return drafts
@@ -130,7 +130,14 @@ class Trace:
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return np.asarray(flat).reshape(len(column), width)
 
-    def _drafter(self, name: str | None) -> str:
+    def drafter_name(self, name: str | None = None) -> str:
+        """`name` if the trace has that drafter; None stands for the only one.
+
+        Raises
+        ------
+        ValueError
+            When there is no such drafter, or None could be several.
+        """
         if name is None:
             if len(self.drafters) == 1:
                 return self.drafters[0]
