@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from specviz.markup import escape, number, table_html
+
 #: Longest draft the presets price; captures go no further either.
 LONGEST = 15
 #: Key of `draft` that stands for every drafter without an entry of its own.
@@ -209,7 +211,6 @@ class CostModel:
         )
 
     def _repr_html_(self) -> str:
-        from specviz.markup import escape, table_html
 
         longest = max([len(self.verify), *(len(curve) for curve in self.draft.values())])
         rows = []
@@ -302,4 +303,4 @@ def _plain(values: NDArray[Any]) -> Any:
 
 
 def _ms(curve: Sequence[float], k: int) -> str:
-    return f"{1e3 * curve[k]:.3g}" if k < len(curve) else ""
+    return number(1e3 * curve[k]) if k < len(curve) else ""

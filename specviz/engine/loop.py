@@ -61,6 +61,7 @@ class Run:
         self.position_tokens: list[tuple[float, int]] = []  # its ln p and rank
         self.log: list[Round] = []
         self._past = Past()
+        self._certificate: Certificate | None = None
         self._committing = False  # an interrupt in between would leave target and run apart
         self._rng = torch.Generator().manual_seed(seed)
         taps = sorted({tap for drafter in drafters.values() for tap in drafter.taps})
@@ -206,12 +207,17 @@ class Run:
     @property
     def trace(self) -> Trace:
         """What has been generated so far, as a trace of visited anchors."""
-        return run_trace(self)
+        return run_trace(self, self._certificate.to_dict() if self._certificate else None)
 
     @property
     def certificate(self) -> Certificate:
-        """Compare the finished output with plain decoding; see `specviz.engine.certificate`."""
-        return certify(self)
+        """Compare the finished output with plain decoding; see `specviz.engine.certificate`.
+
+        Decodes once more when first asked; from then on it is part of `trace`, too.
+        """
+        if self._certificate is None:
+            self._certificate = certify(self)
+        return self._certificate
 
     def all_stats(self) -> RowStats:
         """Statistics of every output position."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib.metadata
 from collections.abc import Mapping, Sequence
@@ -148,7 +149,6 @@ def trace_meta(
     seed: int,
     k: int = MAX_K,
     exhaustive: bool = True,
-    lossy: bool = False,
 ) -> TraceMeta:
     """Describe a capture or a run of these models."""
     limits = {name: min(k, drafter.max_k) for name, drafter in drafters.items()}
@@ -173,7 +173,6 @@ def trace_meta(
         k=max(limits.values(), default=1),
         max_new_tokens=max_new_tokens,
         seed=seed,
-        lossy=lossy,
         template=dict(target.codec.template),
         software=software(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -191,16 +190,16 @@ def software() -> dict[str, str]:
     return versions
 
 
-def run_trace(run: Recorded) -> Trace:
+def run_trace(run: Recorded, certificate: Mapping[str, Any] | None = None) -> Trace:
     """What a run has generated so far, as a trace of visited anchors."""
-    meta = trace_meta(
-        "run",
-        run.target,
-        run.drafters,
-        run.max_new_tokens,
-        run.seed,
-        exhaustive=False,
+    described = trace_meta(
+        "run", run.target, run.drafters, run.max_new_tokens, run.seed, exhaustive=False
+    )
+    meta = dataclasses.replace(
+        described,
+        acceptance=run.acceptance.name,
         lossy=not run.acceptance.lossless,
+        certificate=certificate,
     )
     tables = {
         "sequences": sequences_table(

@@ -172,6 +172,8 @@ class TraceMeta:
         Width of the list columns: the largest K of the drafters.
     sampling
         temperature, top_k, top_p; temperature 0 is greedy.
+    acceptance, lossy
+        The acceptance rule's name, and whether it may change the output's law.
     template
         The chat template's text and its SHA-256 (empty when prompts were given as ids).
     cost_models
@@ -188,6 +190,7 @@ class TraceMeta:
     max_new_tokens: int
     seed: int
     sampling: Mapping[str, float] = field(default_factory=lambda: {"temperature": 0.0})
+    acceptance: str = "greedy"
     lossy: bool = False
     template: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)

@@ -86,3 +86,17 @@ def test_first_difference() -> None:
     assert first_difference([1, 2], [1, 2]) is None
     assert first_difference([1, 2], [1, 3]) == 1
     assert first_difference([1, 2], [1]) == 1
+
+
+def test_a_certificate_is_made_once_and_kept_with_the_trace() -> None:
+    target = ToyTarget(MarkovModel.random(8, seed=3))
+    run = generate(target, NGram(), "abc", max_new_tokens=20).finish()
+    assert run.trace.meta.certificate is None
+    certificate = run.certificate
+    session = target.session
+    assert run.certificate is certificate
+    assert target.session == session
+    kept = run.trace.meta.certificate
+    assert kept is not None
+    assert kept["equal"] is True
+    assert run.trace.meta.acceptance == "greedy"
