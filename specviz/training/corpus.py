@@ -7,6 +7,7 @@ they begin to loop.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ TEMPERATURES = (0.0, 0.6, 0.8, 1.0)
 #: A shorter answer teaches nothing worth a row.
 SHORTEST = 8
 
+_KEY = b"specviz_asked"
 _SCHEMA = pa.schema(
     [
         ("prompt_id", pa.string()),
@@ -86,8 +88,8 @@ def build_corpus(
         Such as `training_prompts` makes; batch i is answered at
         temperatures[i % len(temperatures)].
     out
-        Folder of Parquet shards, one per batch, each written whole. A shard that is there is
-        not made again, so a killed build loses at most one batch.
+        Folder of Parquet shards, one per batch, each written whole. A shard that answers the
+        same prompts in the same way is not made again, so a killed build loses one batch.
     max_new_tokens
         Tokens per answer at most; an answer is cut where it begins to repeat itself.
 
@@ -114,16 +116,20 @@ def build_corpus(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     batches = range(0, len(prompts), batch_size)
+    files = [folder / f"{number:05d}.parquet" for number in range(len(batches))]
     with tqdm(total=len(prompts), unit="answer", desc="corpus", disable=not progress) as bar:
         for number, first in enumerate(batches):
             batch = prompts[first : first + batch_size]
-            file = folder / f"{number:05d}.parquet"
-            if not file.exists():
-                temperature = float(temperatures[number % len(temperatures)])
+            file = files[number]
+            temperature = float(temperatures[number % len(temperatures)])
+            asked = (target.name, batch, temperature, max_new_tokens, seed, number)
+            key = hashlib.sha256(repr(asked).encode()).hexdigest()
+            if _key(file) != key:
                 rows = _answers(target, batch, temperature, max_new_tokens, (seed, number))
-                _write(pa.Table.from_pylist(rows, schema=_SCHEMA), file)
+                table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+                _write(table.replace_schema_metadata({_KEY: key}), file)
             bar.update(len(batch))
-    return load_corpus(folder)
+    return _read(files)
 
 
 def load_corpus(folder: str | Path) -> Corpus:
@@ -137,6 +143,10 @@ def load_corpus(folder: str | Path) -> Corpus:
     files = sorted(Path(folder).glob("[0-9]*.parquet"))
     if not files:
         raise ValueError(f"No corpus in {folder}: build one first.")
+    return _read(files)
+
+
+def _read(files: Sequence[Path]) -> Corpus:
     tables = []
     for file in files:
         try:
@@ -205,6 +215,14 @@ def _to_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:
         if token in eos_ids:
             return tokens[: index + 1]
     return tokens
+
+
+def _key(file: Path) -> str | None:
+    """What a shard was asked, None when it is not there or damaged."""
+    try:
+        return (pq.read_schema(file).metadata or {}).get(_KEY, b"").decode()
+    except (pa.ArrowInvalid, OSError):
+        return None
 
 
 def _write(table: pa.Table, file: Path) -> None:

@@ -58,6 +58,8 @@ def test_a_build_resumes_and_the_seed_decides(tmp_path: Path) -> None:
     kept = (tmp_path / "b" / "00001.parquet").stat().st_mtime_ns
     assert build("b") == whole
     assert (tmp_path / "b" / "00001.parquet").stat().st_mtime_ns == kept
+    assert build("b", n=5) == whole[: len(build("b", n=5))]  # half a batch is not the batch
+    assert build("b") == whole
     assert build("c", seed=1) != whole
     assert {row["temperature"] for row in whole} == {0.0, 1.0}
 
