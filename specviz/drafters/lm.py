@@ -109,6 +109,7 @@ class LMDrafter:
             return no_drafts(k)
         lm = self._attached()
         text = reference.prompt + reference.realised
+        self._cached = []  # an interrupted forward must not leave it claiming the old text
         hidden, _ = lm.forward(text, 0)
         self._cached = list(text)
         hidden = hidden[len(reference.prompt) :]  # row t - 1 speaks of output token t
@@ -139,6 +140,7 @@ class LMDrafter:
         noise is a near-tie decided by rounding (see `specviz.engine.certificate`).
         """
         lm = self._attached()
+        self._cached = []
         together, _ = lm.forward(context, 0)
         among = lm.unembed(together[-1:])[0].double()
         alone, _ = lm.forward(context[-1:], len(context) - 1)

@@ -49,6 +49,9 @@ class TorchTarget:
         rows = model.get_output_embeddings().weight.shape[0]
         self.vocab_size = min(rows, self.codec.size)
         self.eos_ids = _eos_ids(model, tokenizer)
+        self.max_length: int | None = getattr(
+            model.config.get_text_config(), "max_position_embeddings", None
+        )
         self.lm = SlotLM(model, self.vocab_size)
         self.session = 0
         self.verifies = 0
@@ -73,6 +76,7 @@ class TorchTarget:
         for tap in taps:
             if tap != FINAL and not 0 < tap <= layers:
                 raise ValueError(f"No hidden state after layer {tap}: {self.name} has {layers}.")
+        self._check_length(len(prompt) + 1)
         self.session += 1
         self.verifies, self._length, self._pending = 0, 0, None
         self._taps = tuple(taps)
@@ -84,6 +88,7 @@ class TorchTarget:
         """One masked forward over the anchor and every node; see `Target.verify`."""
         start, n = self._length, len(draft)
         check_ids((draft.anchor, *draft.tokens), self.vocab_size)
+        self._check_length(start + 1 + max(draft.depths(), default=0))
         visible = torch.zeros(n + 1, start + n + 1, dtype=torch.bool)
         visible[:, : start + 1] = True  # everything committed, and the anchor
         below = visible[:, start + 1 :]
@@ -154,6 +159,14 @@ class TorchTarget:
                     "attention or its output head does something this target does not model."
                 )
         self.session = 0
+
+    def _check_length(self, tokens: int) -> None:
+        # Past it, rotary positions were never trained: numbers would be quietly wrong.
+        if self.max_length is not None and tokens > self.max_length:
+            raise ValueError(
+                f"{self.name} reads at most {self.max_length:,} tokens and this text reaches "
+                f"{tokens:,}: shorten the prompt or max_new_tokens."
+            )
 
     def _rows(
         self, last: torch.Tensor, hidden: torch.Tensor, tapped: dict[int, torch.Tensor]

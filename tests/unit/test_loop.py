@@ -11,7 +11,7 @@ from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import RunClosed, generate
-from specviz.engine.protocols import Draft, Drafter, Target
+from specviz.engine.protocols import Draft, Drafter, Reference, Target
 from specviz.policies import DraftView, FixedK, History, Plan
 from tests.models import cases, tiny_target, toy_pair
 
@@ -150,6 +150,27 @@ def test_an_interrupt_leaves_run_and_target_usable(case: str) -> None:
     assert generate(target, drafter, prompt, max_new_tokens=40).finish().token_ids == (
         whole.token_ids
     )
+
+
+def test_an_interrupted_capture_leaves_the_drafter_usable() -> None:
+    """A drafter whose cache was being overwritten must not trust what it held before."""
+    target, drafter = CASES["tiny-lm"]
+    prompt = PROMPTS["tin"][0]
+    whole = generate(target, drafter, prompt, policy=FixedK(4), max_new_tokens=30).finish()
+    forward, calls = drafter.lm.forward, []
+
+    def stopped(*args, **kwargs):
+        calls.append(1)
+        out = forward(*args, **kwargs)
+        raise KeyboardInterrupt if len(calls) == 1 else AssertionError(out)
+
+    drafter.lm.forward = stopped
+    reference = Reference((9, 8, 7), (6, 5, 4, 3), (), lambda low, high: None)
+    with pytest.raises(KeyboardInterrupt):
+        drafter.propose_all(reference, 3)
+    del drafter.lm.forward
+    again = generate(target, drafter, prompt, policy=FixedK(4), max_new_tokens=30).finish()
+    assert again.rounds[COLUMNS].equals(whole.rounds[COLUMNS])
 
 
 def test_an_interrupt_while_committing_closes_the_run() -> None:

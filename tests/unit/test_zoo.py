@@ -9,7 +9,9 @@ import pytest
 import torch
 import transformers as hf
 
+from specviz.drafters.ngram import NGram
 from specviz.engine.certificate import plain_decode
+from specviz.engine.loop import generate
 from specviz.engine.protocols import Drafter, Target
 from specviz.targets.torch_lm import TorchTarget
 from specviz.zoo import load_drafter, load_target
@@ -96,6 +98,18 @@ def test_a_padded_vocabulary_is_cropped() -> None:
     assert target.model.config.vocab_size == VOCAB + 32
     assert target.vocab_size == VOCAB
     assert target.prefill([1, 2, 3]).logits.shape == (1, VOCAB)
+
+
+def test_text_longer_than_the_model_reads_is_refused() -> None:
+    target = tiny_target()
+    assert target.max_length == 1024
+    with pytest.raises(ValueError, match="at most 1,024 tokens"):
+        target.prefill([1] * 1024)
+    run = generate(target, NGram(), [1] * 1010, max_new_tokens=40)
+    with pytest.raises(ValueError, match="shorten the prompt"):
+        run.finish()
+    assert len(run.token_ids) > 1  # what was generated can still be read
+    run.trace.validate()
 
 
 @pytest.mark.parametrize(
