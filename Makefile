@@ -17,7 +17,7 @@ help:
 	@echo "make lab       JupyterLab on notebooks/"
 	@echo "make bench     benchmarks, as ratios from one run"
 	@echo "make lint      ruff and mypy"
-	@echo "make clean     remove .venv, out/ and caches (the model stays in the user's cache)"
+	@echo "make clean     remove .venv and caches (out/ and the fetched model stay)"
 
 demo: .venv/installed-engine
 	.venv/bin/specviz demo
@@ -45,7 +45,7 @@ lint: .venv/installed-dev
 	$(PY) -m mypy
 
 clean:
-	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find specviz tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # -- installing, once: a stamp in .venv says that it is done ----------------------------------

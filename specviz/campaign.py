@@ -14,9 +14,10 @@ from tqdm.auto import tqdm
 
 from specviz.cost import CostModel
 from specviz.engine.capture import Tables, capture_one
-from specviz.engine.protocols import Drafter, Target, check_prompt
+from specviz.engine.protocols import Drafter, Target, check_drafter, check_prompt
 from specviz.engine.record import MAX_K, storable, trace_meta
 from specviz.prompt_set import Prompt
+from specviz.refuse import whole
 from specviz.trace import Trace, TraceError, load_trace
 from specviz.trace.store import TraceWriter
 from specviz.zoo import load_drafter, load_target
@@ -35,7 +36,7 @@ def capture(
     out: str | Path | None = None,
     resume: bool = True,
     seed: int = 0,
-    cost_models: Sequence[CostModel] = (),
+    cost_models: CostModel | Sequence[CostModel] = (),
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Trace:
@@ -91,65 +92,54 @@ def capture(
     True
     """
     tasks = _named(prompts)
-    sources: list[Any] = (
-        list(drafters)
-        if isinstance(drafters, Sequence) and not isinstance(drafters, str)
-        else [drafters]
-    )
-    if not sources:
-        raise ValueError("Give at least one drafter.")
-    if k < 1 or max_new_tokens < 1:
-        raise ValueError(f"k and max_new_tokens must be at least 1, not {k} and {max_new_tokens}.")
-    if executor is not None and not all(
-        isinstance(s, str) or _factory(s) for s in (target, *sources)
-    ):
-        raise ValueError(
-            "With an executor, name the target and drafters or give picklable functions that "
-            "load them: a loaded model cannot travel to a worker."
-        )
-    if _forks(executor):
-        raise ValueError(
-            "A forked worker hangs inside torch: make the pool with "
-            "ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))."
-        )
-    models = _Models.load(target, tuple(sources))
+    sources = _listed(drafters)
+    k = whole("k", k, least=1)
+    max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
+    seed = whole("seed", seed, least=0)
+    costs = [cost_models] if isinstance(cost_models, CostModel) else list(cost_models)
+    if executor is not None:
+        _check_travels(executor, (target, *sources))
+    models = _Models.load(target, sources)
     meta = dataclasses.replace(
         trace_meta("capture", models.target, models.drafters, max_new_tokens, seed, k),
-        cost_models=tuple(model.to_dict() for model in cost_models),
+        cost_models=tuple(cost.to_dict() for cost in costs),
     )
-    writer = TraceWriter(out, meta, resume) if out is not None else None
-    done = writer.done() if writer else {}
+
+    def make(todo: list[tuple[int, Prompt]], keep: Callable[[int, Tables], None]) -> None:
+        total = len(todo) * max_new_tokens
+        with tqdm(total=total, unit="pos", desc="capture", disable=not progress) as bar:
+            if executor is None:
+                for seq, task in todo:
+                    keep(seq, models.capture(seq, task, k, max_new_tokens, bar.update))
+            else:
+                _spread(executor, target, sources, todo, k, max_new_tokens, keep, bar)
+
+    if out is None:
+        parts: dict[int, Tables] = {}
+        make(list(enumerate(tasks)), parts.__setitem__)
+        ordered = [parts[seq] for seq in sorted(parts)]
+        tables = {
+            name: pa.concat_tables([part[name] for part in ordered]).unify_dictionaries()
+            for name in ordered[0]
+        }
+        return Trace(meta, tables).validate()
+    with TraceWriter(out, meta, resume).writing() as writer:
+        make(_left(tasks, writer, models.target), writer.add)
+        writer.finish()
+    return load_trace(out)
+
+
+def _left(tasks: list[Prompt], writer: TraceWriter, target: Target) -> list[tuple[int, Prompt]]:
+    """What the folder does not hold yet, numbered after what it does."""
+    done = writer.done()
     for task in tasks:
-        if (
-            task.id in done
-            and storable(models.target.codec.render(task.messages)) != (done[task.id][1])
-        ):
+        if task.id in done and storable(target.codec.render(task.messages)) != done[task.id][1]:
             raise TraceError(
-                f"{out} holds another prompt under the id {task.id!r}: rename one of the two, or "
-                "choose another folder."
+                f"{writer.folder} holds another prompt under the id {task.id!r}: rename one of "
+                "the two, or choose another folder."
             )
     first = max((seq for seq, _ in done.values()), default=-1) + 1
-    todo = list(enumerate((task for task in tasks if task.id not in done), first))
-    parts: list[Tables] = []
-    keep: Callable[[int, Tables], None] = (
-        writer.add if writer else lambda seq, tables: parts.append(tables)
-    )
-    with tqdm(
-        total=len(todo) * max_new_tokens, unit="pos", desc="capture", disable=not progress
-    ) as bar:
-        if executor is None:
-            for seq, task in todo:
-                keep(seq, models.capture(seq, task, k, max_new_tokens, bar.update))
-        else:
-            _spread(executor, target, tuple(sources), todo, k, max_new_tokens, keep, bar)
-    if writer:
-        writer.finish(meta)
-        return load_trace(writer.folder).validate()
-    gathered = {
-        name: pa.concat_tables([part[name] for part in parts]).unify_dictionaries()
-        for name in (parts[0] if parts else {})
-    }
-    return Trace(meta, gathered).validate()
+    return list(enumerate((task for task in tasks if task.id not in done), first))
 
 
 @dataclasses.dataclass
@@ -165,12 +155,15 @@ class _Models:
             target = load_target(target)
         elif _factory(target):
             target = target()
+        if not isinstance(target, Target):
+            raise ValueError(f"{target!r:.60} is not a target: load one with load_target(name).")
         drafters: dict[str, Drafter] = {}
         for source in sources:
             if isinstance(source, str):
                 source = load_drafter(source, target)
             elif _factory(source):
                 source = source()
+            check_drafter(source)
             if source.name in drafters:
                 raise ValueError(f"Two drafters are called {source.name!r}: rename one (name=).")
             source.attach(target)
@@ -188,11 +181,27 @@ class _Models:
         return capture_one(self.target, self.drafters, seq, prompt, k, max_new_tokens, tick)
 
 
-def _forks(executor: Executor | None) -> bool:
-    if not isinstance(executor, ProcessPoolExecutor):
-        return False
-    context = getattr(executor, "_mp_context", None)
-    return context is not None and context.get_start_method() == "fork"
+def _listed(drafters: Any) -> tuple[Any, ...]:
+    several = isinstance(drafters, Sequence) and not isinstance(drafters, str)
+    sources = tuple(drafters) if several else (drafters,)
+    if not sources:
+        raise ValueError("Give at least one drafter.")
+    return sources
+
+
+def _check_travels(executor: Executor, sources: tuple[Any, ...]) -> None:
+    """Refuse what would fail, or hang, in a worker."""
+    if not all(isinstance(source, str) or _factory(source) for source in sources):
+        raise ValueError(
+            "With an executor, name the target and drafters or give picklable functions that "
+            "load them: a loaded model cannot travel to a worker."
+        )
+    context: Any = getattr(executor, "_mp_context", None)
+    if isinstance(executor, ProcessPoolExecutor) and context.get_start_method() == "fork":
+        raise ValueError(
+            "A forked worker hangs inside torch: make the pool with "
+            "ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))."
+        )
 
 
 def _factory(source: Any) -> bool:
@@ -245,8 +254,8 @@ def _id_of(prompt: object) -> str:
 
 def _named(prompts: Iterable[Any]) -> list[Prompt]:
     """Prompts with unique ids; plain text, messages or ids get one and the type "user"."""
-    if isinstance(prompts, str):
-        raise ValueError("prompts is a list: put a single prompt in brackets.")
+    if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+        raise ValueError("prompts is a list of prompts: put a single one in brackets.")
     named = [
         each if isinstance(each, Prompt) else Prompt(_id_of(each), "user", each) for each in prompts
     ]

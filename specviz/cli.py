@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 _Types = Annotated[list[str] | None, typer.Option("--type", help="Content type; repeatable.")]
-_Limit = Annotated[int | None, typer.Option(help="Prompts of each content type, at most.")]
+_Limit = Annotated[int | None, typer.Option(min=1, help="Prompts of each content type, at most.")]
 _Drafters = Annotated[list[str], typer.Option("--drafter", help="Drafter; repeatable.")]
 
 
@@ -37,17 +37,17 @@ def capture(
     prompts: Annotated[Path | None, typer.Option(help="Your own JSONL file.")] = None,
     content_type: _Types = None,
     limit: _Limit = None,
-    tokens: Annotated[int, typer.Option(help="Output tokens per prompt, at most.")] = 96,
-    k: Annotated[int, typer.Option(help="Longest draft.")] = 15,
+    tokens: Annotated[int, typer.Option(min=1, help="Output tokens per prompt, at most.")] = 96,
+    k: Annotated[int, typer.Option(min=1, help="Longest draft.")] = 15,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "cpu",
     resume: Annotated[bool, typer.Option(help="Continue what OUT already holds.")] = True,
 ) -> None:
     """Decode prompts and record target and drafters at every position."""
     import specviz as sv
 
+    chosen = sv.prompts(prompts, content_type=content_type, limit=limit)  # cheap, so first
     model = sv.load_target(target, device=device)
     drafters = [sv.load_drafter(name, model) for name in drafter]
-    chosen = sv.prompts(prompts, content_type=content_type, limit=limit)
     trace = sv.capture(
         chosen,
         model,
@@ -92,9 +92,10 @@ def demo(
         cost_models=[cost],
     )
     for drafter in trace.drafters:
+        typer.echo(f"\nWith {drafter}:")
         for sentence in sv.optimal_k(trace, cost, drafter=drafter).sentences.values():
             typer.echo(sentence)
-    typer.echo(f"trace:  {out / 'demo'}")
+    typer.echo(f"\ntrace:  {out / 'demo'}")
     typer.echo(f"report: {sv.report(trace, out / 'report.html')}")
 
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+from specviz.refuse import whole
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -27,6 +29,9 @@ class Plan:
 
     k: int
     drafter: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", whole("A plan's k", self.k, least=0))
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,7 @@ class FixedK:
     replayable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 0:
-            raise ValueError(f"k must be a whole number of tokens, 0 or more, not {self.k!r}.")
+        object.__setattr__(self, "k", whole("k", self.k, least=0))
 
     @property
     def name(self) -> str:

@@ -48,6 +48,8 @@ def load_target(
     --------
     >>> target = load_target("smollm2-135m")                     # doctest: +SKIP
     """
+    if not isinstance(name, (str, Path)) or not str(name):
+        raise ValueError(f"A target is named by a string or a path, not by {name!r}.")
     torch, AutoModelForCausalLM, AutoTokenizer = _engine()
     from specviz.embedded import embedded_caption, embedded_target_dir, quiet_transformers
     from specviz.targets.torch_lm import TorchTarget
@@ -82,7 +84,7 @@ def load_target(
     return TorchTarget(model, tokenizer, Path(str(name)).name, caption)
 
 
-def load_drafter(name: str, target: Target) -> Drafter:
+def load_drafter(name: str | Path, target: Target) -> Drafter:
     """Load a drafter by name and attach it to a target.
 
     Parameters
@@ -103,6 +105,9 @@ def load_drafter(name: str, target: Target) -> Drafter:
     --------
     >>> drafter = load_drafter("ngram", target)                  # doctest: +SKIP
     """
+    if not isinstance(name, (str, Path)) or not str(name):
+        raise ValueError(f"A drafter is named by a string or a path, not by {name!r}.")
+    name = str(name)
     _engine()
     from specviz.drafters.ngram import NGram
     from specviz.drafters.self_draft import SelfQuant, SelfSkip
@@ -115,7 +120,7 @@ def load_drafter(name: str, target: Target) -> Drafter:
     }
     if name in makers:
         drafter = makers[name]()
-    elif Path(name).is_dir():
+    elif (Path(name) / "config.json").is_file():
         drafter = _smaller_lm(name, target)
     else:
         raise ValueError(

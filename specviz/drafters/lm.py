@@ -20,7 +20,7 @@ from specviz.drafters.assemble import (
 from specviz.engine.observe import CHUNK, pair_stats
 from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
 from specviz.policies import DraftView, Plan
-from specviz.targets.slots import SlotLM
+from specviz.targets.slots import SlotLM, weights_fingerprint
 
 
 class LMDrafter:
@@ -57,6 +57,7 @@ class LMDrafter:
         self.model, self.tokenizer = model, tokenizer
         self.name, self.caption, self.max_k = name, caption or name, max_k
         self.lm: SlotLM | None = None
+        self.fingerprint = ""  # of the weights, once attached
         self._cached: list[int] = []  # the text whose keys and values are in the cache
 
     def attach(self, target: Target) -> None:
@@ -70,6 +71,8 @@ class LMDrafter:
         theirs = getattr(target.codec, "tokenizer", None)
         if self.tokenizer is not None and theirs is not None:
             _check_same_tokens(self.tokenizer, theirs, self.name)
+        if self.lm is None or self.lm.model is not self.model:
+            self.fingerprint = weights_fingerprint(self.model)
         self.lm = SlotLM(self.model, target.vocab_size)
         self._cached = []
 

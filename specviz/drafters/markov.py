@@ -26,6 +26,7 @@ class MarkovDrafter:
             raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
         self.model, self.max_k, self.name = model, max_k, name
         self.caption = f"toy Markov chain of order {model.order}"
+        self.fingerprint = model.fingerprint
 
     def attach(self, target: Target) -> None:
         if target.vocab_size != self.model.vocab_size:

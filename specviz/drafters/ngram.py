@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from specviz.drafters.assemble import no_drafts, point_columns
-from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
+from specviz.engine.protocols import (
+    Draft,
+    Drafts,
+    Ids,
+    More,
+    Reference,
+    Rows,
+    Target,
+    fingerprint_of,
+)
 from specviz.policies import DraftView, Plan
 
 
@@ -47,6 +56,7 @@ class NGram:
             raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
         self.min_match, self.max_k, self.name = min_match, max_k, name
         self.caption = f"n-gram lookup, suffixes of {min_match} token(s) or more"
+        self.fingerprint = fingerprint_of("ngram", min_match)
 
     def attach(self, target: Target) -> None:
         pass  # token ids are all it knows; they fit any target

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from specviz.drafters.assemble import no_drafts, point_columns
-from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
+from specviz.engine.protocols import (
+    Draft,
+    Drafts,
+    Ids,
+    More,
+    Reference,
+    Rows,
+    Target,
+    fingerprint_of,
+)
 from specviz.policies import DraftView, Plan
 
 
@@ -44,6 +53,7 @@ class Oracle:
         self.match, self.seed, self.max_k = match, seed, max_k
         self.name = name or ("oracle" if match == 1 else f"oracle-{match:g}")
         self.caption = f"knows the output; each token right with probability {match:g}"
+        self.fingerprint = fingerprint_of("oracle", match, seed)
         self._vocab_size = 0
         self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._prompt: tuple[int, ...] = ()

@@ -20,12 +20,14 @@ from specviz.engine.protocols import (
     Rows,
     Target,
     Verdict,
+    check_drafter,
     check_prompt,
 )
 from specviz.engine.record import run_trace
 from specviz.engine.rounds import Past, Round
 from specviz.markup import escape
 from specviz.policies import DraftView, FixedK, PastRound, Plan, Policy
+from specviz.refuse import whole
 from specviz.trace.trace import Trace
 
 
@@ -226,13 +228,12 @@ class Run:
         return concatenate(self.position_stats)
 
     def __repr__(self) -> str:
-        rounds = max(len(self.log), 1)
-        return (
-            f"Run({self.target.name} with {', '.join(self.drafters)}, {self.policy.name}): "
-            f"{len(self.token_ids)} tokens, {len(self.log)} rounds, "
-            f"{(len(self.token_ids) - 1) / rounds:.2f} tokens per round (bonus counted), "
-            f"{self.finish_reason}"
-        )
+        said = [f"{len(self.token_ids)} tokens", f"{len(self.log)} rounds"]
+        if self.log:
+            mean = (len(self.token_ids) - 1) / len(self.log)
+            said.append(f"{mean:.2f} tokens per round (bonus counted)")
+        models = f"{self.target.name} with {', '.join(self.drafters)}, {self.policy.name}"
+        return f"Run({models}): {', '.join([*said, self.finish_reason])}"
 
     def _repr_html_(self) -> str:
         return (
@@ -308,12 +309,18 @@ def generate(
     [8, 8]
     """
     check_prompt(prompt)
-    drafters = dict(drafter) if isinstance(drafter, Mapping) else {drafter.name: drafter}
+    if not isinstance(drafter, Mapping):
+        check_drafter(drafter)
+        drafter = {drafter.name: drafter}
+    drafters = dict(drafter)
     if not drafters:
         raise ValueError("Give at least one drafter.")
     for name, each in drafters.items():
+        check_drafter(each)
         if name != each.name:
             raise ValueError(f"The drafter called {name!r} names itself {each.name!r}: use that.")
-    if isinstance(max_new_tokens, bool) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens!r}.")
-    return Run(target, drafters, prompt, policy, acceptance, int(max_new_tokens), seed, instrument)
+    if not isinstance(policy, Policy):
+        raise ValueError(f"A policy has name, replayable, plan and more; {policy!r:.60} has not.")
+    max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
+    seed = whole("seed", seed, least=0)
+    return Run(target, drafters, prompt, policy, acceptance, max_new_tokens, seed, instrument)

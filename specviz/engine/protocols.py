@@ -9,6 +9,7 @@ proposes a **draft**, the target **verifies** it in one forward pass, and what i
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,9 +52,25 @@ def is_messages(prompt: object) -> TypeGuard[Messages]:
     )
 
 
+def fingerprint_of(*parts: object) -> str:
+    """Short hash of settings (by their repr) and of bytes."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else repr(part).encode())
+    return digest.hexdigest()[:16]
+
+
 def as_ids(prompt: Prompt) -> tuple[int, ...]:
     """Token ids given as a prompt, as plain ints."""
     return tuple(operator.index(token) for token in prompt)  # type: ignore[arg-type]
+
+
+def check_drafter(drafter: object) -> None:
+    """Raise ValueError unless `drafter` is one."""
+    if not isinstance(drafter, Drafter):
+        raise ValueError(
+            f"{drafter!r:.60} is not a drafter: load one with load_drafter(name, target)."
+        )
 
 
 def check_ids(tokens: Ids, vocab_size: int) -> None:
@@ -203,6 +220,11 @@ class Target(Protocol):
     verifies: int
 
     @property
+    def fingerprint(self) -> str:
+        """Short hash that changes with the weights: a capture is resumed on the same ones."""
+        ...
+
+    @property
     def dtype(self) -> str: ...
     @property
     def device(self) -> str: ...
@@ -297,6 +319,11 @@ class Drafter(Protocol):
     max_k: int
     taps: tuple[int, ...]
     simulated_cost: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash of whatever its drafts depend on, once attached."""
+        ...
 
     def attach(self, target: Target) -> None:
         """Meet the target; refuse with a sentence when vocabulary or shapes do not fit."""

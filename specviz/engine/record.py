@@ -161,12 +161,14 @@ def trace_meta(
             "dtype": target.dtype,
             "device": target.device,
             "vocab_size": target.vocab_size,
+            "fingerprint": target.fingerprint,
         },
         drafters={
             name: {
                 "k": limits[name],
                 "caption": drafter.caption,
                 "simulated_cost": drafter.simulated_cost,
+                "fingerprint": drafter.fingerprint,
             }
             for name, drafter in drafters.items()
         },

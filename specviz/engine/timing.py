@@ -12,8 +12,9 @@ from tqdm.auto import tqdm
 
 from specviz.cost import CostModel
 from specviz.engine.loop import generate
-from specviz.engine.protocols import Draft, Drafter, Target
+from specviz.engine.protocols import Draft, Drafter, Target, check_drafter
 from specviz.policies import FixedK, Plan
+from specviz.refuse import whole
 
 #: Draft lengths and row counts that are timed; the ones between are interpolated.
 _LENGTHS = (1, 2, 4, 8, 15)
@@ -51,11 +52,12 @@ def measure_cost(
     >>> cost = sv.measure_cost(target, drafter)                  # doctest: +SKIP
     >>> cost.verify_seconds(8) / cost.plain_seconds              # doctest: +SKIP
     """
-    if context < 1 or repeats < 1:
-        raise ValueError(f"context and repeats must be at least 1, not {context} and {repeats}.")
+    context, repeats = whole("context", context, least=2), whole("repeats", repeats, least=1)
     several = list(drafters) if isinstance(drafters, Sequence) else [drafters]
     if not several:
         raise ValueError("Give at least one drafter.")
+    for drafter in several:
+        check_drafter(drafter)
     rng = np.random.default_rng(0)
     # A text that repeats itself, so that an n-gram drafter has something to copy.
     phrase = rng.integers(0, target.vocab_size, max(context // 4, 1)).tolist()
@@ -88,6 +90,7 @@ def measure_cost(
                 bar.update(1)
     median = {job: float(np.median(times)) for job, times in seconds.items()}
     verify = _interpolated(median, "verify", _ROWS)
+    low, high = np.percentile(seconds["verify", 1], [25, 75])
     draft = {d.name: (0.0, *_interpolated(median, d.name, _lengths(d))) for d in several}
     return CostModel(
         name="this machine",
@@ -98,7 +101,8 @@ def measure_cost(
         simulated=tuple(drafter.name for drafter in several if drafter.simulated_cost),
         note=(
             f"{target.name}, {target.dtype} on {target.device} ({platform.machine()}, "
-            f"{torch.get_num_threads()} thread(s)), medians of {repeats} after {context} tokens"
+            f"{torch.get_num_threads()} thread(s)), medians of {repeats} after {context} tokens; "
+            f"the middle half of the plain steps took {1e3 * low:.3g} to {1e3 * high:.3g} ms"
         ),
     )
 

@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from transformers import Cache
 
+from specviz.engine.protocols import fingerprint_of
+
 WINDOW = 64  # the attended window is a multiple of this many slots
 CAPACITY = 1024  # slots allocated at first
 
@@ -173,6 +175,17 @@ def plain_logits(model: Any, tokens: Sequence[int], vocab_size: int) -> torch.Te
         ids = torch.tensor([list(tokens)], device=input_device(model))
         logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits
     return logits[0, :, :vocab_size]
+
+
+def weights_fingerprint(model: Any) -> str:
+    """Short hash of a model's shape and of the ends of every weight: cheap, and it tells
+    another checkpoint, another rounding or another choice of layers."""
+    parts: list[object] = [type(model).__name__]
+    for name, weight in model.named_parameters():
+        flat = weight.detach().reshape(-1)
+        ends = torch.cat([flat[:32], flat[-32:]]).float().cpu()
+        parts += [name, tuple(weight.shape), ends.numpy().tobytes()]
+    return fingerprint_of(*parts)
 
 
 def input_device(model: Any) -> torch.device:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from specviz.engine.protocols import FINAL, Draft, Ids, Rows, check_ids
-from specviz.targets.slots import SlotLM, plain_logits
+from specviz.targets.slots import SlotLM, plain_logits, weights_fingerprint
 from specviz.targets.text import TextCodec
 
 
@@ -60,6 +61,10 @@ class TorchTarget:
         self._pending: Draft | None = None
         if check:
             self.self_check()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return weights_fingerprint(self.model)
 
     @property
     def dtype(self) -> str:

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specviz.engine.protocols import FINAL, Draft, Ids, Prompt, Rows, as_ids, check_ids, is_messages
+from specviz.engine.protocols import (
+    FINAL,
+    Draft,
+    Ids,
+    Prompt,
+    Rows,
+    as_ids,
+    check_ids,
+    fingerprint_of,
+    is_messages,
+)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
@@ -66,6 +76,10 @@ class MarkovModel:
             raise ValueError("Every row of a Markov table must be a probability distribution.")
         self.table, self.order, self.vocab_size = table, table.ndim - 1, table.shape[0]
 
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.table.shape, self.table.tobytes())
+
     @classmethod
     def random(
         cls, vocab_size: int, order: int = 2, sharpness: float = 2.0, seed: int = 0
@@ -98,6 +112,7 @@ class ToyTarget:
         self.caption = f"toy Markov chain of order {model.order}, float64"
         self.vocab_size, self.eos_ids = model.vocab_size, frozenset(eos_ids)
         self.codec = ToyCodec(model.vocab_size)
+        self.fingerprint = model.fingerprint
         self.session = self.verifies = 0
         self._text: list[int] = []
         self._taps: tuple[int, ...] = ()

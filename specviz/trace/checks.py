@@ -20,6 +20,10 @@ Array = np.ndarray[Any, Any]
 
 def validate(meta: TraceMeta, tables: Mapping[str, pa.Table]) -> None:
     """Raise ValueError naming the first identity that does not hold."""
+    for name, table in tables.items():
+        empty = next((c for c in table.column_names if table[c].null_count), None)
+        if empty is not None:
+            raise ValueError(f"Invalid trace: `{name}` has missing values in {empty!r}.")
     _sequences(tables["sequences"])
     sizes = dict(
         zip(
@@ -28,9 +32,9 @@ def validate(meta: TraceMeta, tables: Mapping[str, pa.Table]) -> None:
             strict=True,
         )
     )
-    if tables["positions"].num_rows:
+    if tables["positions"].num_rows or meta.kind == "capture":
         _positions(tables["positions"], sizes)
-    if tables["drafts"].num_rows:
+    if tables["drafts"].num_rows or (meta.exhaustive and meta.drafters):
         _drafts(meta, tables, sizes)
     if tables["rounds"].num_rows:
         _rounds(tables["rounds"], sizes)
@@ -55,6 +59,8 @@ def _fail(table: str, bad: Array, what: str) -> None:
 def _sequences(table: pa.Table) -> None:
     seq = _column(table, "seq")
     _fail("sequences", _duplicated(seq), "the same sequence twice")
+    names = np.asarray(table["prompt_id"].to_pylist(), dtype=str)
+    _fail("sequences", _duplicated(names), "the same prompt_id twice")
     _fail("sequences", _column(table, "n_output") < 1, "a sequence without output")
     finish = table["finish"].to_pylist()
     _fail(
@@ -75,28 +81,43 @@ def _duplicated(values: Array) -> Array:
 
 def _positions(table: pa.Table, sizes: Mapping[int, int]) -> None:
     seq, t = _column(table, "seq"), _column(table, "t")
-    first = np.r_[True, seq[1:] != seq[:-1]]
-    expected = np.where(first, 0, np.r_[0, t[:-1] + 1])
-    _fail("positions", t != expected, "positions of a sequence are not 0, 1, 2, ...")
     counts = dict(zip(*(a.tolist() for a in np.unique(seq, return_counts=True)), strict=True))
     for s, n in sizes.items():
         if counts.get(s, 0) != n:
             raise ValueError(
                 f"Invalid trace: sequence {s} has {counts.get(s, 0)} positions for {n} tokens."
             )
+    if not table.num_rows:
+        return
+    first = np.r_[True, seq[1:] != seq[:-1]]
+    expected = np.where(first, 0, np.r_[0, t[:-1] + 1])
+    _fail("positions", t != expected, "positions of a sequence are not 0, 1, 2, ...")
     entropy, ebf, ebf2 = (_column(table, c) for c in ("entropy", "ebf", "ebf2"))
     p_max = _column(table, "p_max")
     slack = 1e-3
     _fail("positions", ~(entropy >= -slack), "negative or missing entropy")
     _fail("positions", ~np.isclose(ebf, np.exp(entropy), rtol=1e-2), "ebf is not exp(entropy)")
     # Hill numbers do not increase with their order (F1.1).
-    _fail("positions", ebf2 > ebf * (1 + slack), "ebf2 above ebf")
+    _fail("positions", ~((p_max > 0) & (p_max <= 1 + slack)), "p_max outside 0..1")
+    _fail("positions", ~(ebf2 <= ebf * (1 + slack)), "ebf2 above ebf, or missing")
     _fail("positions", 1 / p_max > ebf2 * (1 + slack), "1 / p_max above ebf2")
+    _fail("positions", _column(table, "n90") < 1, "an empty nucleus (n90)")
+    _fail("positions", ~(_column(table, "margin") >= 0), "negative or missing margin")
+    for name in ("logp", "logp_sampled"):
+        _fail("positions", ~(_column(table, name) <= slack), f"{name} above 0, or missing")
     _fail("positions", _column(table, "rank") < 0, "negative rank")
 
 
 def _drafts(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int, int]) -> None:
     table = tables["drafts"]
+    expected = sum(max(n - 1, 0) for n in sizes.values()) * len(meta.drafters)
+    if meta.exhaustive and table.num_rows != expected:
+        raise ValueError(
+            f"Invalid trace: exhaustive, yet {table.num_rows} drafts for {expected} "
+            "(anchor, drafter) pairs."
+        )
+    if not table.num_rows:
+        return
     drafted, matched = _column(table, "drafted"), _column(table, "matched")
     anchor, seq = _column(table, "anchor"), _column(table, "seq")
     size = np.array([sizes.get(s, -1) for s in seq.tolist()])
@@ -123,12 +144,6 @@ def _drafts(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int,
     if meta.exhaustive:
         keys = ids.astype(np.int64) * (1 << 40) + seq.astype(np.int64) * (1 << 20) + anchor
         _fail("drafts", _duplicated(keys), "two drafts of one drafter at one anchor")
-        expected = sum(max(n - 1, 0) for n in sizes.values()) * len(meta.drafters)
-        if table.num_rows != expected:
-            raise ValueError(
-                f"Invalid trace: exhaustive, yet {table.num_rows} drafts for {expected} "
-                "(anchor, drafter) pairs."
-            )
 
 
 def _wrong_match(

@@ -165,9 +165,9 @@ class TraceMeta:
     exhaustive
         True when every anchor has a draft; False when only visited anchors do.
     target
-        name, caption, dtype, device, vocab_size.
+        name, caption, dtype, device, vocab_size, fingerprint (of its weights).
     drafters
-        Per drafter name: `k` (its K), `caption`, `simulated_cost`.
+        Per drafter name: `k` (its K), `caption`, `simulated_cost`, `fingerprint`.
     k
         Width of the list columns: the largest K of the drafters.
     sampling
@@ -231,5 +231,11 @@ class TraceMeta:
         missing = [n for n in ("kind", "target", "drafters", "k") if n not in raw]
         if missing:
             raise ValueError(f"trace.json lacks {', '.join(missing)}: capture it again.")
+        drafters = raw["drafters"]
+        described = [*drafters.values()] if isinstance(drafters, dict) else [None]
+        if not all(isinstance(part, dict) for part in [raw["target"], *described]):
+            raise ValueError("`target` and every one of `drafters` must be JSON objects.")
+        if isinstance(raw["k"], bool) or not isinstance(raw["k"], int) or raw["k"] < 1:
+            raise ValueError(f"`k` must be a whole number of at least 1, not {raw['k']!r}.")
         raw["cost_models"] = tuple(raw.get("cost_models") or ())
         return cls(**{name: value for name, value in raw.items() if name in known})

@@ -10,16 +10,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specviz.trace.checks import validate
 from specviz.trace.schema import TraceMeta, table_schemas
 
-META, PARTS = "trace.json", "parts"
+META, PARTS, LOCK = "trace.json", "parts", ".writing"
+#: Tables a captured sequence is not whole without.
+CAPTURED = ("sequences", "positions", "drafts")
+_REMEDY = "restore it from a copy, or capture into another folder"
 
 
 class TraceError(ValueError):
@@ -27,7 +33,7 @@ class TraceError(ValueError):
 
 
 def write_folder(meta: TraceMeta, tables: Mapping[str, pa.Table], folder: str | Path) -> Path:
-    """Write every table that has rows, then `trace.json`; each file appears whole or not at all.
+    """Write every table, then `trace.json`; each file appears whole or not at all.
 
     Raises
     ------
@@ -36,15 +42,12 @@ def write_folder(meta: TraceMeta, tables: Mapping[str, pa.Table], folder: str | 
     """
     folder = _made(folder)
     for name, table in tables.items():
-        if table.num_rows:
-            _write_table(table, folder / f"{name}.parquet")
-        else:
-            (folder / f"{name}.parquet").unlink(missing_ok=True)
+        _write_table(table, folder / f"{name}.parquet")
     _write_text(meta.to_json(), folder / META)
     return folder
 
 
-def read_folder(folder: str | Path) -> tuple[TraceMeta, dict[str, pa.Table]]:
+def read_folder(folder: str | Path, parts: bool = True) -> tuple[TraceMeta, dict[str, pa.Table]]:
     """Description and tables of a trace folder, finished or not.
 
     Raises
@@ -52,13 +55,17 @@ def read_folder(folder: str | Path) -> tuple[TraceMeta, dict[str, pa.Table]]:
     TraceError
         When the folder is missing, is not a trace, or a file in it is damaged.
     """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise TraceError(f"A trace is named by its folder, not by {folder!r:.60}.")
     folder = Path(folder)
     if not folder.is_dir():
         raise TraceError(f"No trace at {folder}: it is not a folder.")
     meta = read_meta(folder)
     tables = {}
-    for name, schema in table_schemas(max(meta.k, 1)).items():
-        found = _read_parts(folder, name)
+    for name, schema in table_schemas(meta.k).items():
+        if meta.complete and not (folder / f"{name}.parquet").exists():
+            raise TraceError(f"{folder} has lost {name}.parquet: {_REMEDY}.")
+        found = _read_parts(folder, name, parts)
         if found:
             whole = pa.concat_tables([t.cast(schema) for t in found]).unify_dictionaries()
             # Workers finish in any order; a trace is ordered by sequence.
@@ -93,15 +100,15 @@ class TraceWriter:
         Where the trace goes; created if missing.
     meta
         Description of the capture. On resume it must equal what the folder was started
-        with, apart from software versions and dates.
+        with, apart from software versions, dates and cost models: those are added to.
     resume
         Continue a folder that already has sequences; False refuses such a folder.
 
     Raises
     ------
     TraceError
-        When the folder holds a trace of something else, or `resume` is False and it holds
-        any trace at all.
+        When the folder holds a trace of something else or is damaged, when another process
+        is writing to it, or when `resume` is False and it holds any trace at all.
     """
 
     def __init__(self, folder: str | Path, meta: TraceMeta, resume: bool = True) -> None:
@@ -113,12 +120,13 @@ class TraceWriter:
                     f"{self.folder} already holds a trace: pass resume=True to continue it, "
                     "or choose another folder."
                 )
-            self._check_same(read_meta(self.folder))
-        elif any(self.folder.iterdir()):
+            old = read_meta(self.folder)
+            self._check_same(old)
+            read_folder(self.folder, parts=False)  # nothing is decoded onto a damaged trace
+            kept = {cost["name"]: cost for cost in (*old.cost_models, *meta.cost_models)}
+            self.meta = dataclasses.replace(self.meta, cost_models=tuple(kept.values()))
+        elif any(file.name != LOCK for file in self.folder.iterdir()):
             raise TraceError(f"{self.folder} is not empty and not a trace: choose another folder.")
-        for stale in (self.folder / PARTS).glob(".*"):
-            shutil.rmtree(stale, ignore_errors=True)
-        _write_text(self.meta.to_json(), self.folder / META)
 
     def _check_same(self, old: TraceMeta) -> None:
         new = self.meta
@@ -129,6 +137,21 @@ class TraceWriter:
                     f"{self.folder} was captured with another {what} ({_short(before)}), not "
                     f"{_short(now)}: choose another folder, or the same settings to resume."
                 )
+
+    @contextmanager
+    def writing(self) -> Iterator[TraceWriter]:
+        """Hold the folder; sequences that are not whole are dropped, to be made again."""
+        _lock(self.folder)
+        try:
+            for stale in (self.folder / PARTS).glob(".*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            for part in finished_parts(self.folder):
+                if not all(_readable(part / f"{name}.parquet") for name in CAPTURED):
+                    shutil.rmtree(part)
+            _write_text(self.meta.to_json(), self.folder / META)
+            yield self
+        finally:
+            (self.folder / LOCK).unlink(missing_ok=True)
 
     def done(self) -> dict[str, tuple[int, str]]:
         """Number and prompt text of every finished sequence, by prompt id."""
@@ -141,19 +164,68 @@ class TraceWriter:
     def add(self, seq: int, tables: Mapping[str, pa.Table]) -> None:
         """Put one finished sequence in place; whole or not at all."""
         parts = self.folder / PARTS
-        parts.mkdir(exist_ok=True)
         temporary = parts / f".{seq}-{uuid.uuid4().hex}"
-        temporary.mkdir()
-        for name, table in tables.items():
-            pq.write_table(table, temporary / f"{name}.parquet", compression="zstd")
-        os.replace(temporary, parts / f"{seq:06d}")
+        try:
+            temporary.mkdir(parents=True)
+            for name, table in tables.items():
+                pq.write_table(table, temporary / f"{name}.parquet", compression="zstd")
+            os.replace(temporary, parts / f"{seq:06d}")
+        except OSError as error:
+            raise TraceError(f"Cannot write to {parts}: {error.strerror}.") from None
 
-    def finish(self, meta: TraceMeta) -> None:
-        """Gather the parts into one file per table and mark the trace complete."""
+    def finish(self) -> None:
+        """Gather the parts into one file per table and mark the trace complete.
+
+        Raises
+        ------
+        ValueError
+            When the gathered tables break an identity; the parts then stay as they are.
+        """
         _, tables = read_folder(self.folder)
+        schemas = table_schemas(self.meta.k)
+        whole = {name: tables.get(name, schema.empty_table()) for name, schema in schemas.items()}
+        meta = dataclasses.replace(self.meta, complete=True)
+        validate(meta, whole)
         # The parts go last: killed in between, a part that a table already has is skipped.
-        write_folder(dataclasses.replace(meta, complete=True), tables, self.folder)
+        write_folder(meta, whole, self.folder)
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+
+
+def _lock(folder: Path) -> None:
+    """Mark the folder as being written to by this process; refuse where another one is."""
+    holder = _holder(folder / LOCK)
+    if holder is not None:
+        raise TraceError(
+            f"Another capture (process {holder}) is writing to {folder}: wait for it, or choose "
+            "another folder."
+        )
+    _write_text(f"{socket.gethostname()} {os.getpid()}", folder / LOCK)
+
+
+def _holder(lock: Path) -> int | None:
+    """The other live process of this machine that a lock names, if there is one."""
+    try:
+        host, text = lock.read_text(encoding="utf-8").split()
+        pid = int(text)
+    except (OSError, ValueError):
+        return None
+    if host != socket.gethostname() or pid == os.getpid():
+        return None
+    try:
+        os.kill(pid, 0)  # sends nothing: asks whether it is there
+    except ProcessLookupError:
+        return None
+    except PermissionError:  # it is there, and somebody else's
+        pass
+    return pid
+
+
+def _readable(file: Path) -> bool:
+    try:
+        pq.read_table(file)
+    except (pa.ArrowInvalid, OSError):
+        return False
+    return True
 
 
 def _made(folder: str | Path) -> Path:
@@ -168,32 +240,46 @@ def _made(folder: str | Path) -> Path:
 
 
 def _write_table(table: pa.Table, file: Path) -> None:
-    temporary = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-    pq.write_table(table, temporary, compression="zstd")
-    os.replace(temporary, file)
+    with _placed(file) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
 
 
 def _write_text(text: str, file: Path) -> None:
+    with _placed(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _placed(file: Path) -> Iterator[Path]:
+    """A temporary file that takes its place once it is written."""
     temporary = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, file)
+    try:
+        yield temporary
+        os.replace(temporary, file)
+    except OSError as error:
+        raise TraceError(f"Cannot write {file}: {error.strerror}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _read_table(file: Path) -> pa.Table:
     try:
         return pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
-        raise TraceError(
-            f"{file} is damaged ({str(error).splitlines()[0]}): remove it and capture again."
-        ) from None
+        remedy = "resume the capture, which makes it again" if _in_part(file) else _REMEDY
+        raise TraceError(f"{file} is damaged ({str(error).splitlines()[0]}): {remedy}.") from None
 
 
-def _read_parts(folder: Path, name: str) -> list[pa.Table]:
+def _in_part(file: Path) -> bool:
+    return file.parent.parent.name == PARTS
+
+
+def _read_parts(folder: Path, name: str, parts: bool = True) -> list[pa.Table]:
     """The gathered table and the parts it does not hold yet."""
     gathered = folder / f"{name}.parquet"
     found = [_read_table(gathered)] if gathered.exists() else []
     have = set(found[0]["seq"].to_pylist()) if found else set()
-    for part in finished_parts(folder):
+    for part in finished_parts(folder) if parts else []:
         file = part / f"{name}.parquet"
         if int(part.name) not in have and file.exists():
             found.append(_read_table(file))

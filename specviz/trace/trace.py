@@ -224,6 +224,8 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 def _names(wanted: str | Iterable[str], column: str, present: list[str]) -> list[str]:
     names = [wanted] if isinstance(wanted, str) else list(wanted)
+    if not names:
+        raise ValueError(f"No {column} was named: leave it out to keep all of them.")
     for name in names:
         if name not in present:
             options = ", ".join(dict.fromkeys(present))

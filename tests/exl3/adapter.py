@@ -25,6 +25,7 @@ from specviz.engine.protocols import (
     Rows,
     Target,
     check_ids,
+    fingerprint_of,
 )
 from specviz.policies import DraftView, Plan
 
@@ -125,6 +126,7 @@ class Exl3Target:
         self.model, self.cache, self.name = model, cache, name
         self.codec = Exl3Codec(tokenizer)
         self.caption = f"{name}: exllamav3's Python code with CPU operator stand-ins, fp16"
+        self.fingerprint = fingerprint_of(name)  # the tests know their models by name
         # The head is padded, and may have more rows than the tokenizer has tokens.
         self.vocab_size = min(model.config.vocab_size, tokenizer.actual_vocab_size)
         self.eos_ids = frozenset(model.config.eos_token_id_list)
@@ -202,6 +204,7 @@ class DFlash2Drafter:
         _check_cache(cache)
         self.model, self.cache, self.name = model, cache, name
         self.caption = "DFlash2: exllamav3's Python code with CPU operator stand-ins"
+        self.fingerprint = fingerprint_of(name)
         self.max_k: int = model.caps["default_draft_size"]
         # Ascending, the order in which update_kv_from_target wants them.
         self.taps = tuple(sorted(layer + 1 for layer in model.config.target_layer_ids))

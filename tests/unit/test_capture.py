@@ -17,11 +17,13 @@ import pytest
 
 from specviz.campaign import capture
 from specviz.cost import CostModel
+from specviz.drafters.markov import MarkovDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
 from specviz.engine.certificate import plain_decode
 from specviz.engine.record import repeated
 from specviz.prompt_set import Prompt
+from specviz.targets.toy import MarkovModel, ToyTarget
 from specviz.trace import Trace, TraceError, load_trace
 from specviz.trace.schema import table_schemas
 from tests.models import tiny_target, toy_pair
@@ -188,6 +190,104 @@ def test_other_settings_are_refused_on_resume(tmp_path: Path) -> None:
     assert len(load_trace(out).sequences) == 1
 
 
+def interrupted(out: Path, after: int = 2) -> None:
+    """A capture of the toy that stops after some sequences."""
+
+    class Tired(NGram):
+        left = after
+
+        def propose_all(self, reference: Any, k: int) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return super().propose_all(reference, k)
+
+    with pytest.raises(KeyboardInterrupt):
+        capture(PROMPTS, toy_target(), Tired(), max_new_tokens=20, out=out, progress=False)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove"])
+@pytest.mark.parametrize("name", ["sequences", "positions", "drafts"])
+def test_a_damaged_sequence_is_made_again(tmp_path: Path, name: str, damage: str) -> None:
+    out = tmp_path / "t"
+    interrupted(out)
+    file = out / "parts" / "000001" / f"{name}.parquet"
+    if damage == "truncate":
+        file.write_bytes(file.read_bytes()[:100])
+        with pytest.raises(TraceError, match="resume the capture"):
+            load_trace(out)
+    else:
+        file.unlink()
+    target = toy_target()
+    whole = capture(PROMPTS, target, NGram(), max_new_tokens=20, out=out, progress=False)
+    assert target.session == 3  # the damaged one and the two that were missing
+    assert same(whole, capture(PROMPTS, toy_target(), NGram(), max_new_tokens=20, progress=False))
+
+
+@pytest.mark.parametrize("name", ["sequences", "positions", "drafts"])
+def test_a_finished_trace_that_lost_a_table_is_not_built_upon(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "t"
+    capture(PROMPTS[:2], *toy_pair(), max_new_tokens=20, out=out, progress=False)
+    (out / f"{name}.parquet").unlink()
+    target, drafter = toy_pair()
+    for attempt in (
+        lambda: load_trace(out),
+        lambda: capture(PROMPTS, target, drafter, max_new_tokens=20, out=out, progress=False),
+    ):
+        with pytest.raises(TraceError, match=rf"lost {name}\.parquet: restore it"):
+            attempt()
+    assert target.session == 0  # nothing was decoded in vain
+
+
+def test_resuming_keeps_and_adds_cost_models(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    slow = CostModel.from_array([0.05, 0.06], [0.0, 0.01], name="slow")
+    fast = CostModel.from_array([0.01, 0.02], [0.0, 0.01], name="fast")
+
+    def names(*costs: CostModel) -> list[str]:
+        trace = capture(
+            PROMPTS[:1], *toy_pair(), max_new_tokens=10, out=out, cost_models=costs, progress=False
+        )
+        return [cost["name"] for cost in trace.meta.cost_models]
+
+    assert names(slow) == ["slow"]
+    assert names() == ["slow"]
+    assert names(fast) == ["slow", "fast"]
+    assert names(slow) == ["slow", "fast"]
+
+
+def test_other_weights_under_the_same_name_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    target, drafter = toy_pair()
+    capture(PROMPTS[:1], target, drafter, max_new_tokens=20, out=out, progress=False)
+    other = MarkovModel.random(8, order=2, seed=77)
+    with pytest.raises(TraceError, match="another drafters"):
+        capture(PROMPTS, target, MarkovDrafter(other), max_new_tokens=20, out=out, progress=False)
+    with pytest.raises(TraceError, match="another target"):
+        capture(PROMPTS, ToyTarget(other), drafter, max_new_tokens=20, out=out, progress=False)
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_CAPTURE, str(out)],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not list((out / "parts").glob("[0-9]*")):
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(TraceError, match=f"process {process.pid}"):
+            capture(PROMPTS, toy_target(), NGram(), max_new_tokens=20, out=out, progress=False)
+    finally:
+        process.kill()
+        process.wait()
+    # The writer is gone: its lock does not outlive it.
+    capture(PROMPTS, toy_target(), NGram(), max_new_tokens=20, out=out, progress=False)
+
+
 def test_another_prompt_under_the_same_id_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "t"
     capture(PROMPTS[:1], *toy_pair(), max_new_tokens=20, out=out, progress=False)
@@ -263,7 +363,13 @@ def test_cost_models_travel_with_the_trace(tmp_path: Path) -> None:
         ({"drafters": []}, "at least one drafter"),
         ({"drafters": [NGram(), NGram()]}, "Two drafters"),
         ({"k": 0}, "at least 1"),
+        ({"k": 1.5}, "whole number"),
+        ({"k": float("nan")}, "whole number"),
         ({"max_new_tokens": 0}, "at least 1"),
+        ({"max_new_tokens": 1.5}, "whole number"),
+        ({"prompts": None}, "list of prompts"),
+        ({"drafters": None}, "not a drafter"),
+        ({"target": 3}, "not a target"),
         ({"executor": ThreadPoolExecutor(1)}, "executor"),
     ],
 )
@@ -276,9 +382,6 @@ def test_bad_input_is_refused_with_a_sentence(change: dict, message: str) -> Non
 
 def test_a_drafter_with_other_tokens_is_refused() -> None:
     target, _ = toy_pair()
-    from specviz.drafters.markov import MarkovDrafter
-    from specviz.targets.toy import MarkovModel
-
     with pytest.raises(ValueError, match="same"):
         capture(PROMPTS, target, MarkovDrafter(MarkovModel.random(9)), progress=False)
 

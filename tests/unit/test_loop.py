@@ -237,6 +237,13 @@ def test_prompts_are_text_messages_or_ids() -> None:
         ({"prompt": "xyz"}, "letters"),
         ({"prompt": [99]}, "vocabulary"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"max_new_tokens": 1.5}, "whole number"),
+        ({"seed": None}, "whole number"),
+        ({"policy": None}, "policy has name"),
+        ({"policy": 7}, "policy has name"),
+        ({"drafter": None}, "not a drafter"),
+        ({"drafter": "ngram"}, "not a drafter"),
+        ({"drafter": [NGram()]}, "not a drafter"),
         ({"drafter": {}}, "at least one drafter"),
         ({"drafter": {"other": NGram()}}, "names itself"),
     ],
@@ -254,6 +261,31 @@ def test_k_above_the_drafters_and_unknown_drafters_are_refused() -> None:
         next(generate(target, drafter, "abc", policy=FixedK(16)))
     with pytest.raises(ValueError, match="this run has markov"):
         next(generate(target, drafter, "abc", policy=FixedK(3, "eagle")))
+
+
+@pytest.mark.parametrize("k", [-3, 2.5, None, "3", True])
+def test_a_plan_is_a_whole_number_of_tokens(k: object) -> None:
+    class Odd:
+        name = "odd"
+        replayable = True
+
+        def plan(self, past: History) -> Plan:
+            return Plan(k)
+
+        def more(self, view: DraftView) -> bool:
+            return True
+
+    target, drafter = toy_pair()
+    with pytest.raises(ValueError, match="plan's k must be a whole number"):
+        next(generate(target, drafter, "abc", policy=Odd()))
+    trace = capture(["abc"], target, drafter, max_new_tokens=9, progress=False)
+    with pytest.raises(ValueError, match="plan's k must be a whole number"):
+        replay(trace, Odd())
+
+
+def test_numpy_integers_are_whole_numbers() -> None:
+    assert FixedK(np.int64(3)) == FixedK(3)
+    assert Plan(np.int64(3)).k == 3
 
 
 def test_the_oracle_must_be_told() -> None:

@@ -31,6 +31,7 @@ def made() -> Trace:
 
 
 TRACE = made()
+META = '{{"schema_version": 1, "kind": "run", "target": {target}, "drafters": {{}}, "k": {k}}}'
 
 
 def with_column(trace: Trace, table: str, column: str, values: object) -> Trace:
@@ -60,6 +61,15 @@ def poked(trace: Trace, table: str, column: str, row: int, value: object) -> Tra
         ("positions", "p_max", 0, 1e-6, "p_max"),
         ("positions", "entropy", 0, float("nan"), "entropy"),
         ("positions", "rank", 0, -1, "rank"),
+        ("positions", "p_max", 0, float("nan"), "p_max"),
+        ("positions", "p_max", 0, 5.0, "p_max"),
+        ("positions", "ebf2", 0, float("nan"), "ebf2"),
+        ("positions", "n90", 0, -4, "n90"),
+        ("positions", "margin", 0, -0.5, "margin"),
+        ("positions", "logp", 0, 0.5, "logp"),
+        ("positions", "repeated", 0, None, "missing values in 'repeated'"),
+        ("sequences", "content_type", 0, None, "missing values in 'content_type'"),
+        ("sequences", "prompt_id", 1, "p0", "prompt_id twice"),
         ("positions", "token_id", 5, 7, "tokens say"),
         ("drafts", "matched", 4, 16, "matched"),
         ("drafts", "drafted", 4, 16, "drafted"),
@@ -82,9 +92,11 @@ def test_validate_catches_a_wrong_match_by_one() -> None:
 
 def test_validate_catches_a_missing_draft() -> None:
     tables = {name: TRACE.table(name) for name in TABLES}
-    tables["drafts"] = tables["drafts"].slice(1)
-    with pytest.raises(ValueError, match="exhaustive"):
-        Trace(TRACE.meta, tables).validate()
+    for kept in (tables["drafts"].slice(1), tables["drafts"].slice(0, 0)):
+        with pytest.raises(ValueError, match="exhaustive"):
+            Trace(TRACE.meta, {**tables, "drafts": kept}).validate()
+    with pytest.raises(ValueError, match="positions for"):
+        Trace(TRACE.meta, {**tables, "positions": tables["positions"].slice(0, 0)}).validate()
 
 
 @pytest.mark.parametrize(
@@ -127,6 +139,8 @@ def test_select_keeps_the_part_and_its_order() -> None:
         TRACE.select(content_type="poetry")
     with pytest.raises(ValueError, match="markov"):
         TRACE.select(drafter="eagle")
+    with pytest.raises(ValueError, match="No content_type was named"):
+        TRACE.select(content_type=[])
 
 
 def test_summary_counts_and_averages() -> None:
@@ -195,6 +209,8 @@ def test_a_damaged_table_is_named(tmp_path: Path, name: str) -> None:
     [
         ("{", "not JSON"),
         ("[]", "not a specviz trace"),
+        (META.format(target="null", k=15), "JSON objects"),
+        (META.format(target="{}", k='"wide"'), "whole number"),
         (json.dumps({"schema_version": 99}), "schema 99"),
         (json.dumps({"schema_version": 1}), "lacks"),
         (
@@ -213,6 +229,8 @@ def test_a_damaged_description_is_explained(tmp_path: Path, text: str, message: 
 def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="not a folder"):
         load_trace(tmp_path / "nothing")
+    with pytest.raises(TraceError, match="named by its folder"):
+        load_trace(None)
     with pytest.raises(TraceError, match=r"no trace\.json"):
         load_trace(tmp_path)
 
