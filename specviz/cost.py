@@ -7,9 +7,10 @@ measurement on this machine, a preset derived from somebody's public report, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,7 +53,8 @@ class CostModel:
     Raises
     ------
     ValueError
-        When a number is negative or not finite, or a draft curve does not start at 0.
+        When a part is of the wrong kind, a number is negative or not finite, or a draft curve
+        does not start at 0.
 
     Examples
     --------
@@ -73,9 +75,17 @@ class CostModel:
     _tables: Mapping[str, Seconds] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for what in ("name", "provenance", "note"):
+            if not isinstance(getattr(self, what), str):
+                raise ValueError(f"{what} must be text, not {getattr(self, what)!r}.")
         object.__setattr__(self, "verify", _curve("verify", self.verify))
         if self.verify[0] <= 0:
             raise ValueError("One plain step (verify[0]) must take more than 0 seconds.")
+        if not isinstance(self.draft, Mapping):
+            raise ValueError(
+                "draft must map drafter names to their seconds for 0, 1, ..., K tokens, such as "
+                f'{{"ngram": (0.0, 0.001)}}, not {self.draft!r}.'
+            )
         draft = {name: _curve(f"draft[{name!r}]", curve) for name, curve in self.draft.items()}
         for name, curve in draft.items():
             if curve[0] != 0:
@@ -84,10 +94,11 @@ class CostModel:
                     f"not {curve[0]:g}: entry k is the time of k tokens."
                 )
         object.__setattr__(self, "draft", draft)
-        if not (np.isfinite(self.overhead) and self.overhead >= 0):
-            raise ValueError(f"overhead must be 0 seconds or more, not {self.overhead!r}.")
-        object.__setattr__(self, "overhead", float(self.overhead))
-        object.__setattr__(self, "simulated", tuple(self.simulated))
+        seconds = self.overhead
+        if not _is_number(seconds) or not (np.isfinite(seconds) and seconds >= 0):
+            raise ValueError(f"overhead must be 0 seconds or more, not {seconds!r}.")
+        object.__setattr__(self, "overhead", float(seconds))
+        object.__setattr__(self, "simulated", _drafter_names(self.simulated))
         object.__setattr__(self, "_tables", {n: np.array(c) for n, c in draft.items()})
 
     # -- seconds --------------------------------------------------------------------------
@@ -167,6 +178,8 @@ class CostModel:
         ValueError
             When an entry is missing or not one that a cost model has.
         """
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"A cost model is read from a dictionary, not from {raw!r}.")
         known = ("name", "provenance", "verify", "draft", "overhead", "simulated", "note")
         missing = [name for name in known[:4] if name not in raw]
         unknown = [name for name in raw if name not in known]
@@ -211,7 +224,6 @@ class CostModel:
         )
 
     def _repr_html_(self) -> str:
-
         longest = max([len(self.verify), *(len(curve) for curve in self.draft.values())])
         rows = []
         for k in range(longest):
@@ -279,8 +291,43 @@ def t4_like() -> CostModel:
     )
 
 
+def need_cost(cost: object) -> CostModel:
+    """`cost`, if it is a cost model.
+
+    Raises
+    ------
+    ValueError
+        Otherwise; the sentence names the ways to one.
+    """
+    if not isinstance(cost, CostModel):
+        raise ValueError(
+            f"{cost!r} is not a cost model: pass a CostModel, such as measure_cost(target, "
+            "drafter), CostModel.from_array(verify, draft), t4_like() or free_drafts()."
+        )
+    return cost
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _drafter_names(names: object) -> tuple[str, ...]:
+    known = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if known is None or not all(isinstance(name, str) for name in known):
+        raise ValueError(
+            f'simulated must be a list of drafter names, such as ("self-quant",), not {names!r}.'
+        )
+    return known
+
+
 def _curve(what: str, seconds: ArrayLike | Sequence[float]) -> tuple[float, ...]:
-    values = np.asarray(seconds, dtype=float)
+    try:
+        values = np.asarray(seconds)
+    except ValueError:  # lists of unequal lengths
+        values = np.asarray(None)
+    if values.size and values.dtype.kind not in "iuf":
+        raise ValueError(f"{what} must be a list of seconds (numbers), not {seconds!r}.")
+    values = values.astype(float)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{what} must be a list of seconds, not of shape {values.shape}.")
     if not np.all(np.isfinite(values)) or np.any(values < 0):

@@ -81,12 +81,24 @@ def number(value: object, digits: int = 3) -> str:
         return "∞" if as_float > 0 else "−∞"
     if as_float.is_integer() and not isinstance(value, float):
         return f"{int(as_float):,}"
+    as_float = as_float or 0.0  # no negative zero
     if as_float and abs(as_float) >= 10 ** (digits - 1):
         return f"{as_float:,.0f}"
     if as_float and abs(as_float) < 1e-4:
         return f"{as_float:.{digits - 1}e}"
     places = digits - 1 - (math.floor(math.log10(abs(as_float))) if as_float else 0)
     return f"{as_float:.{places}f}"
+
+
+def counted(n: float, noun: str) -> str:
+    """A whole number and its noun, in the plural unless there is one.
+
+    Examples
+    --------
+    >>> counted(1, "prompt"), counted(1200, "round")
+    ('1 prompt', '1,200 rounds')
+    """
+    return f"{int(n):,} {noun}{'' if n == 1 else 's'}"
 
 
 def table_html(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from specviz.markup import escape, number
+from specviz.markup import counted, escape, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,9 +161,9 @@ def strip_of(
         raise ValueError(f"This trace has no positions of sequence {seq}.")
     shown, marked = along.head(longest), None
     sequence = trace.sequences[trace.sequences["seq"] == seq].iloc[0]
-    cut = f", the first {len(shown)} shown" if len(shown) < len(along) else ""
+    cut = f", the first {len(shown):,} shown" if len(shown) < len(along) else ""
     said = (
-        f"{sequence['prompt_id']}: {len(along)} tokens{cut}, mean entropy "
+        f"{sequence['prompt_id']}: {counted(len(along), 'token')}{cut}, mean entropy "
         f"{number(float(along['entropy'].mean()))} nats"
     )
     if rounds is not None:
@@ -173,7 +173,7 @@ def strip_of(
         marked = [dict(zip(columns, row, strict=True)) for row in inside[columns].to_numpy()]
         if len(own):
             each = number(float(own["accepted"].mean()) + 1)
-            said += f", {each} tokens per round (bonus counted, {len(own)} rounds)"
+            said += f", {each} tokens per round (bonus counted, {counted(len(own), 'round')})"
     texts = positions.drop_duplicates("token_id").set_index("token_id")["text"].to_dict()
     return token_strip_html(
         shown["text"].tolist(),

@@ -72,8 +72,8 @@ def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
     Raises
     ------
     ValueError
-        When the trace has no drafts, was sampled, holds visited anchors only, or has an
-        anchor without a draft; the sentence says what to do.
+        When the trace has no drafts, was sampled, holds visited anchors only, has an anchor
+        without a draft, or lengths that cannot be; the sentence says what to do.
     """
     require_capture(trace)
     name = trace.drafter_name(drafter)
@@ -105,7 +105,7 @@ def fixed_rounds(anchors: Anchors, k: int) -> tuple[Ints, Ints, Ints]:
     all chains.
     """
     accepted = np.minimum(anchors.acceptable, k)
-    steps = accepted + 1
+    steps = np.maximum(accepted, 0) + 1  # every round emits a token, so the loop ends
     # Bytes are the fastest thing a plain loop can index, and mark.
     step: Sequence[int] = steps.astype(np.uint8).tobytes() if k < 255 else steps.tolist()
     at, end, visited = 0, len(steps), bytearray(len(steps))
@@ -140,6 +140,12 @@ def _read(trace: Trace, name: str) -> Anchors:
     order = np.argsort(trace.column("sequences", "seq"), kind="stable")
     sequences = trace.table("sequences").take(pa.array(order))
     seq, n, limit = (_ints(sequences, c) for c in ("seq", "n_output", "max_new_tokens"))
+    if np.any((n < 1) | (n > limit)):
+        bad = int(np.flatnonzero((n < 1) | (n > limit))[0])
+        raise ValueError(
+            f"Sequence {seq[bad]} has {n[bad]} output tokens of at most {limit[bad]}, so its "
+            "rounds cannot be followed: see trace.validate()."
+        )
     drafts = trace.table("drafts").select(["seq", "anchor", "drafter", "drafted", "matched"])
     if len(trace.drafters) > 1:
         drafts = drafts.filter(pc.equal(drafts["drafter"], pa.scalar(name)))
@@ -158,6 +164,13 @@ def _read(trace: Trace, name: str) -> Anchors:
     room = limit[owner] - 2 - expected
     offered = np.minimum(_ints(drafts, "drafted")[row], room)
     matched = np.minimum(_ints(drafts, "matched")[row], n[owner] - 2 - expected)
+    acceptable = np.minimum(offered, matched)
+    if np.any(acceptable < 0):
+        bad = int(np.argmin(acceptable))
+        raise ValueError(
+            f"The draft at anchor {expected[bad]} of sequence {seq[owner[bad]]} has a negative "
+            "length: see trace.validate()."
+        )
     return Anchors(
         drafter=name,
         k=int(trace.meta.drafters[name]["k"]),
@@ -171,7 +184,7 @@ def _read(trace: Trace, name: str) -> Anchors:
         anchor=expected,
         room=room,
         offered=offered,
-        acceptable=np.minimum(offered, matched),
+        acceptable=acceptable,
         row=row,
     )
 

@@ -15,8 +15,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specviz.analysis.anchors import Anchors, anchors_of, fixed_rounds
-from specviz.analysis.resampling import DRAWS, LEVEL, Floats, percentiles, resampled_sums
-from specviz.cost import CostModel
+from specviz.analysis.resampling import (
+    DRAWS,
+    LEVEL,
+    Floats,
+    check_resampling,
+    percentiles,
+    resampled_sums,
+)
+from specviz.cost import CostModel, need_cost
 from specviz.trace import Trace
 
 
@@ -55,12 +62,14 @@ def length_by_k(
     Raises
     ------
     ValueError
-        As `replay`, and when `by` is not one of the two.
+        As `replay`, and when `by` is not one of the two or no interval can be made of
+        `level`, `draws` and `seed`.
     """
+    check_resampling(level, draws, seed)
     anchors = anchors_of(trace, drafter)
     rows = []
     for sweep in sweeps_of(anchors, None, by, lengths(ks, anchors, 1)):
-        low, high = sweep.interval(sweep.rounds, level, draws, seed)
+        low, high = sweep.interval(sweep.draws(sweep.rounds, draws, seed), level)
         rounds, tokens = sweep.rounds.sum(axis=0), sweep.tokens.sum()
         drafted = sweep.drafted.sum(axis=0)
         accepted = tokens - rounds
@@ -103,11 +112,19 @@ def speedup_by_k(
     -------
     DataFrame
         The group, k, speedup with low and high, tokens_per_round (bonus counted), cost (the
-        model's name), n_rounds, n_prompts.
+        model's name), n_rounds, n_prompts. The interval covers the choice of prompts, not the
+        noise of the timings behind `cost`.
+
+    Raises
+    ------
+    ValueError
+        As `length_by_k`, and when `cost` is no cost model or does not price the drafter.
     """
+    check_resampling(level, draws, seed)
+    need_cost(cost)
     anchors = anchors_of(trace, drafter)
     frames = [
-        speedups(sweep, by, cost, level, draws, seed)
+        speedups(sweep, by, cost, sweep.draws(sweep.seconds, draws, seed), level)
         for sweep in sweeps_of(anchors, cost, by, lengths(ks, anchors, 0))
     ]
     return pd.concat(frames, ignore_index=True)
@@ -126,14 +143,17 @@ class Sweep:
 
     def draws(self, below: Floats, draws: int, seed: int) -> Floats:
         """Tokens over `below` for every resample of the prompts: [draws, len(ks)]."""
+        if len(self.tokens) < 2:  # every resample of one prompt is that prompt
+            return np.asarray(self.tokens[:, None] / below)
         sums = resampled_sums(np.column_stack([self.tokens, below]), draws, seed)
         return np.asarray(sums[:, :1] / sums[:, 1:])
 
-    def interval(self, below: Floats, level: float, draws: int, seed: int) -> tuple[Floats, Floats]:
+    def interval(self, resampled: Floats, level: float) -> tuple[Floats, Floats]:
+        """Ends of the interval from `draws`; NaN with one prompt."""
         if len(self.tokens) < 2:
             nothing = np.full(len(self.ks), np.nan)
             return nothing, nothing
-        return percentiles(self.draws(below, draws, seed), level)
+        return percentiles(resampled, level)
 
 
 def sweeps_of(anchors: Anchors, cost: CostModel | None, by: str, ks: list[int]) -> Iterator[Sweep]:
@@ -157,12 +177,13 @@ def sweeps_of(anchors: Anchors, cost: CostModel | None, by: str, ks: list[int]) 
         if cost is not None:
             priced = cost.round_seconds(anchors.drafter, np.arange(k + 1))
             seconds[:, j] = per_cell(where, np.asarray(priced)[drafts])
-    tokens = np.bincount(codes, weights=anchors.n - 1, minlength=len(cells))
-    owners = np.array([cell[0] for cell in cells], dtype=object)
-    for group in dict.fromkeys(owners):
-        mine = (owners == group) & (tokens > 0)  # a one-token output has no round
-        if mine.any():
-            yield Sweep(group, ks, tokens[mine], rounds[mine], drafted[mine], seconds[mine])
+    tokens = np.bincount(codes, weights=anchors.n - 1, minlength=len(cells)).astype(float)
+    owned: dict[Any, list[int]] = {}
+    for row, (group, _) in enumerate(cells):
+        if tokens[row] > 0:  # a one-token output has no round
+            owned.setdefault(group, []).append(row)
+    for group, mine in owned.items():
+        yield Sweep(group, ks, tokens[mine], rounds[mine], drafted[mine], seconds[mine])
 
 
 def lengths(ks: Sequence[int] | None, anchors: Anchors, least: int) -> list[int]:
@@ -176,10 +197,10 @@ def lengths(ks: Sequence[int] | None, anchors: Anchors, least: int) -> list[int]
 
 
 def speedups(
-    sweep: Sweep, by: str, cost: CostModel, level: float, draws: int, seed: int
+    sweep: Sweep, by: str, cost: CostModel, resampled: Floats, level: float
 ) -> pd.DataFrame:
     step = cost.plain_seconds
-    low, high = sweep.interval(sweep.seconds, level, draws, seed)
+    low, high = sweep.interval(resampled, level)
     tokens, rounds = sweep.tokens.sum(), sweep.rounds.sum(axis=0)
     return pd.DataFrame(
         {

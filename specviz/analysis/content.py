@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.resampling import DRAWS, LEVEL, percentiles, resampled_sums
+from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling, percentiles, resampled_sums
 from specviz.trace import Trace
 
 
@@ -44,8 +44,10 @@ def entropy_by(
     Raises
     ------
     ValueError
-        When the trace has no positions, `by` is no column, or no position is left.
+        When the trace has no positions, `by` is no column, no position is left, or no interval
+        can be made of `level`, `draws` and `seed`.
     """
+    check_resampling(level, draws, seed)
     trace.require("positions")
     names = trace.table("sequences").column_names
     if by not in names or by == "seq":

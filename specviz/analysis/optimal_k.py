@@ -11,8 +11,9 @@ import pandas as pd
 
 from specviz.analysis.anchors import anchors_of, require_capture
 from specviz.analysis.by_k import length_by_k, lengths, speedup_by_k, speedups, sweeps_of
-from specviz.analysis.resampling import DRAWS, LEVEL, Floats, percentiles
-from specviz.cost import CostModel
+from specviz.analysis.resampling import DRAWS, LEVEL, Floats, check_resampling, percentiles
+from specviz.cost import CostModel, need_cost
+from specviz.markup import counted
 from specviz.trace import Trace
 
 __all__ = ["OptimalK", "length_by_k", "optimal_k", "speedup_by_k"]
@@ -70,6 +71,9 @@ def optimal_k(
     its own; the best of several looks a little better than it is, and `k_low` to `k_high`
     shows how far the choice itself depends on the prompts.
 
+    All intervals cover the choice of prompts only, not the noise of the timings: the seconds
+    of the cost model are taken as exact, so measure again before trusting a small gain.
+
     Parameters
     ----------
     trace
@@ -86,7 +90,14 @@ def optimal_k(
     Returns
     -------
     OptimalK
+
+    Raises
+    ------
+    ValueError
+        As `speedup_by_k`.
     """
+    check_resampling(level, draws, seed)
+    need_cost(cost)
     require_capture(trace)
     names = [drafter] if drafter is not None else trace.drafters
     rows: list[dict[str, Any]] = []
@@ -96,9 +107,10 @@ def optimal_k(
         anchors = anchors_of(trace, name)
         longest = max(longest, anchors.k)
         for sweep in sweeps_of(anchors, cost, by, lengths(None, anchors, 0)):
-            curve = speedups(sweep, by, cost, level, draws, seed)
+            resampled = sweep.draws(sweep.seconds, draws, seed)
+            curve = speedups(sweep, by, cost, resampled, level)
             curves.append(curve.assign(drafter=anchors.drafter))
-            best = _best(curve, sweep.draws(sweep.seconds, draws, seed) * cost.plain_seconds, level)
+            best = _best(curve, resampled, level)
             rows.append({by: sweep.group, "drafter": anchors.drafter, **best})
     table = pd.DataFrame(rows)
     table["cost"], table["provenance"] = cost.name, cost.provenance
@@ -112,14 +124,17 @@ def optimal_k(
     caption = (
         f"Modelled speed-up over plain decoding with the cost model {_whose(cost)}. "
         f"{cost.note} Tokens per round count the bonus token; "
-        f"{100 * level:g} % intervals resample prompts."
+        f"{100 * level:g} % intervals resample prompts; they do not cover the noise of the timings."
         + (f" The cost of {', '.join(simulated)} is simulated." if simulated else "")
     )
     return OptimalK(table, pd.concat(curves, ignore_index=True), sentences, caption)
 
 
 def _best(curve: pd.DataFrame, resampled: Floats, level: float) -> dict[str, Any]:
-    """The row of `OptimalK.table` from a curve over k = 0..K and its resamples [draws, K + 1]."""
+    """The row of `OptimalK.table` from a curve over k = 0..K and its resamples [draws, K + 1].
+
+    The resamples may be in any unit: only which k is largest in each of them counts.
+    """
     speedup, low = curve["speedup"].to_numpy(), curve["low"].to_numpy()
     sure = low > 1 if not np.isnan(low[0]) else speedup > 1
     sure[0] = False
@@ -147,7 +162,7 @@ def _best(curve: pd.DataFrame, resampled: Floats, level: float) -> dict[str, Any
 def _sentence(group: Any, part: pd.DataFrame, cost: CostModel, level: float, longest: int) -> str:
     """What to do with one group, in plain words."""
     prompts = int(part["n_prompts"].iloc[0])
-    count = f"{prompts} prompt" + ("" if prompts == 1 else "s")
+    count = counted(prompts, "prompt")
     whose = f"Cost: {_whose(cost)}."
     drafting = part[part["k"] > 0]
     if drafting.empty:

@@ -22,7 +22,7 @@ from specviz.analysis.anchors import (
     repeated_next,
     require_capture,
 )
-from specviz.analysis.resampling import DRAWS, LEVEL, Interval, ratio_interval
+from specviz.analysis.resampling import DRAWS, LEVEL, Interval, check_resampling, ratio_interval
 from specviz.analysis.simulate import check_k, chosen_drafter, simulate
 from specviz.policies import FixedK, Plan, Policy
 from specviz.trace import Trace
@@ -183,8 +183,8 @@ def replay(
     Raises
     ------
     ValueError
-        When the trace has no draft at every anchor or was sampled, the policy cannot replay,
-        a plan asks for more than the drafter's K, or the drafter is not clear.
+        When the trace has no draft at every anchor or was sampled, the policy is none or
+        cannot replay, a plan asks for more than the drafter's K, or the drafter is not clear.
 
     Notes
     -----
@@ -197,9 +197,15 @@ def replay(
     >>> import specviz as sv                                               # doctest: +SKIP
     >>> sv.replay(trace, sv.FixedK(7)).by("content_type")                  # doctest: +SKIP
     """
-    if not getattr(policy, "replayable", False):
+    check_resampling(level, draws, seed)
+    if isinstance(policy, type) or not isinstance(policy, Policy):
         raise ValueError(
-            f"The policy {getattr(policy, 'name', policy)!r} learns from measured seconds and "
+            f"{policy!r} is not a policy: a policy has name, replayable, plan and more, as "
+            "FixedK(7) has."
+        )
+    if not policy.replayable:
+        raise ValueError(
+            f"The policy {policy.name!r} learns from measured seconds and "
             "has no exact replay: run it live, or use its modelled form."
         )
     require_capture(trace)

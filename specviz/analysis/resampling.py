@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+from specviz.markup import counted
+from specviz.refuse import whole
 
 Floats = NDArray[np.float64]
 
@@ -44,10 +48,10 @@ class Interval:
 
     def __str__(self) -> str:
         if np.isnan(self.low):
-            return f"{self.estimate:.2f} (no interval from {_prompts(self.n_prompts)})"
+            return f"{self.estimate:z.2f} (no interval from {counted(self.n_prompts, 'prompt')})"
         return (
-            f"{self.estimate:.2f} ({100 * self.level:g} % interval {self.low:.2f} to "
-            f"{self.high:.2f}, {_prompts(self.n_prompts)})"
+            f"{self.estimate:z.2f} ({100 * self.level:g} % interval {self.low:z.2f} to "
+            f"{self.high:z.2f}, {counted(self.n_prompts, 'prompt')})"
         )
 
 
@@ -83,8 +87,8 @@ def ratio_interval(
     >>> ratio_interval([10.0, 10.0], [2.0, 8.0]).estimate    # total time, not the mean of 5, 1.25
     2.0
     """
+    check_resampling(level, draws, seed)
     top, bottom = _pair(numerator, denominator, "")
-    _level(level, draws)
     estimate = float(top.sum() / bottom.sum())
     sums = resampled_sums(np.column_stack([top, bottom]), draws, seed)
     return _interval(estimate, sums[:, 0] / sums[:, 1], level, len(top), draws, seed)
@@ -123,9 +127,9 @@ def ratio_difference(
     >>> faster.estimate, faster.low > 0
     (2.25, True)
     """
+    check_resampling(level, draws, seed)
     top_a, bottom_a = _pair(num_a, den_a, " of a")
     top_b, bottom_b = _pair(num_b, den_b, " of b")
-    _level(level, draws)
     estimate = float(top_a.sum() / bottom_a.sum() - top_b.sum() / bottom_b.sum())
     if paired:
         if len(top_a) != len(top_b):
@@ -158,6 +162,7 @@ def wilson(successes: int, n: int, level: float = LEVEL) -> tuple[float, float]:
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"Need 0 <= successes <= n and n >= 1, not {successes} of {n}.")
+    _check_level(level)
     found = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
     return float(found.low), float(found.high)
 
@@ -167,6 +172,7 @@ def resampled_sums(values: ArrayLike, draws: int = DRAWS, seed: int = 0) -> Floa
 
     All columns of one draw use the same prompts, so statistics of a draw belong together.
     """
+    check_resampling(LEVEL, draws, seed)
     table = np.asarray(values, dtype=float)
     sums = [counts @ table for counts in _prompt_counts(len(table), draws, seed)]
     return np.concatenate(sums)
@@ -174,9 +180,23 @@ def resampled_sums(values: ArrayLike, draws: int = DRAWS, seed: int = 0) -> Floa
 
 def percentiles(values: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
     """Lower and upper end of the percentile interval over axis 0."""
+    _check_level(level)
     tail = (1 - level) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0)
     return low, high
+
+
+def check_resampling(level: object, draws: object, seed: object) -> None:
+    """Refuse what no interval can be made of; called before any work is done.
+
+    Raises
+    ------
+    ValueError
+        When the level is no share, or draws or seed are not whole numbers (from 1, from 0).
+    """
+    _check_level(level)
+    whole("draws, the number of resamples,", draws, least=1)
+    whole("seed", seed, least=0)
 
 
 def _prompt_counts(n_prompts: int, draws: int, seed: int) -> Iterator[Floats]:
@@ -213,12 +233,6 @@ def _pair(numerator: ArrayLike, denominator: ArrayLike, whose: str) -> tuple[Flo
     return top, bottom
 
 
-def _level(level: float, draws: int) -> None:
-    if not 0 < level < 1:
+def _check_level(level: object) -> None:
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
         raise ValueError(f"level is a share between 0 and 1, such as 0.95, not {level!r}.")
-    if draws < 1:
-        raise ValueError(f"draws must be 1 or more resamples, not {draws!r}.")
-
-
-def _prompts(n: int) -> str:
-    return f"{n} prompt" if n == 1 else f"{n} prompts"

@@ -66,7 +66,7 @@ def simulate(
             accepted = min(drafted, int(chosen.anchors.acceptable[at]))
             rounds.append((at, drafted, accepted, name))
             past.append(PastRound(a, name, drafted, accepted))
-            a += 1 + accepted
+            a += 1 + max(accepted, 0)  # every round emits a token, so the loop ends
     used = tuple(name for name in trace.drafters if name in drafters)
     table = np.array([(at, d, m, used.index(name)) for at, d, m, name in rounds], dtype=np.int64)
     where, drafts, accepts, which = table.reshape(-1, 4).T

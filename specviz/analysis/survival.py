@@ -12,7 +12,15 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from specviz.analysis.resampling import DRAWS, LEVEL, Floats, percentiles, resampled_sums, wilson
+from specviz.analysis.resampling import (
+    DRAWS,
+    LEVEL,
+    Floats,
+    check_resampling,
+    percentiles,
+    resampled_sums,
+    wilson,
+)
 from specviz.analysis.tau import invert_tau, position_value, tau, tau_iid
 
 __all__ = [
@@ -166,6 +174,7 @@ def survival_by(
         and high, survival_share (rounds with accepted >= j / all rounds: censored rounds
         count as rejected), n_rounds, n_prompts. NaN where no round reached the depth.
     """
+    check_resampling(level, draws, seed)
     frame, key = _grouped(rounds, by, ("prompt_id", *_NEEDED))
     depths = np.arange(1, max(int(frame["drafted"].max()), 1) + 1)
     rows = []

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from specviz.figures.theme import LEGEND_BELOW, band, colours, need, records, symbols, titled
-from specviz.markup import escape, number
+from specviz.markup import counted, escape
 
 _MOST_BANDS = 5
 #: Depths reached by fewer rounds than this are drawn hollow.
@@ -66,7 +66,7 @@ def plot_survival(
             figure.add_trace(band(part, "depth", tint[group]), row=1, col=1)
         rest, shapes = [""] * len(part), [mark[group]] * len(part)
         if "at_risk" in part.columns:
-            rest = [f"<br>{number(int(n))} rounds reached it" for n in part["at_risk"]]
+            rest = [f"<br>{counted(n, 'round')} reached it" for n in part["at_risk"]]
             shapes = [mark[group] + ("-open" if n < FEW_ROUNDS else "") for n in part["at_risk"]]
         for column, measure in ((1, "survival"), (2, "hazard_accept")):
             figure.add_scatter(

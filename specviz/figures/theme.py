@@ -13,7 +13,7 @@ from typing import Any, cast
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.markup import escape, number
+from specviz.markup import counted, escape
 
 INK = "#797c82"
 GRID = "rgba(128,128,128,0.22)"
@@ -174,7 +174,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def counts(row: Mapping[str, Any]) -> str:
     """What a number rests on, for a tooltip."""
     parts = [
-        f"{number(int(row[c]))} {c[2:]}"
+        counted(row[c], c[2:-1])
         for c in ("n_rounds", "n_positions", "n_prompts")
         if c in row and pd.notna(row[c])
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,14 +11,15 @@ import pandas as pd
 
 from specviz import figures
 from specviz.analysis import (
+    Replay,
     entropy_by,
     length_by_k,
     optimal_k,
     replay,
     survival_by,
 )
-from specviz.cost import CostModel, free_drafts, t4_like
-from specviz.markup import escape, number, page_html, table_html
+from specviz.cost import CostModel, free_drafts, need_cost, t4_like
+from specviz.markup import counted, escape, number, page_html, table_html
 from specviz.policies import FixedK
 from specviz.reporting.findings import (
     best_k_cell,
@@ -30,14 +30,17 @@ from specviz.reporting.findings import (
     live_rounds,
     live_sentence,
     positions_by_type,
+    shown_types,
 )
-from specviz.reporting.page import Page
+from specviz.reporting.page import Page, write_whole
 from specviz.reporting.provenance import about, decoding, distinct, provenance, whose
-from specviz.strip import strip_of
+from specviz.reporting.strips import strips
 from specviz.trace.trace import Trace
 
 #: The draft length that the headline and the strips speak of.
 HEADLINE_K = 7
+#: More content types than this would make the pictures and the headline unreadable.
+MOST_TYPES = 12
 _SURVIVAL = ["content_type", "depth", "at_risk", "rejected", "hazard_accept", "survival", "low"]
 _SURVIVAL += ["high", "n_rounds", "n_prompts"]
 
@@ -74,20 +77,22 @@ def report(
     Raises
     ------
     ValueError
-        When `path` is a folder, or the trace has no such drafter.
+        When `path` is a folder or no path, `costs` holds something else than cost models, or
+        the trace has no such drafter.
 
     Examples
     --------
     >>> import specviz as sv                                     # doctest: +SKIP
     >>> sv.report(sv.load_trace("out/demo"), "out/report.html")  # doctest: +SKIP
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"path must name the file to write, such as report.html, not {path!r}.")
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"{target} is a folder: give the name of a file, such as report.html.")
     if drafter is not None:
         trace = trace.select(drafter=drafter)
-    given = [costs] if isinstance(costs, CostModel) else list(costs or ())
-    _write_whole(target, _Report(trace, given).html())
+    write_whole(target, _Report(trace, _cost_models(costs)).html())
     return target
 
 
@@ -102,13 +107,15 @@ class _Report:
         self.page = Page()
         self.advice: list[dict[str, str]] = []
         self.pair: tuple[str, str] | None = None
+        self.shown = shown_types(trace, None, MOST_TYPES)
+        self.replays: dict[str, Replay] = {}
 
     def html(self) -> str:
         trace = self.trace
         self._entropy()
         replayed = [name for name in trace.drafters if self._tried(self._lengths, name)]
         self._comparison(replayed)
-        strips = self._strips(replayed)
+        examples = strips(trace, [(self.replays[n], self._k(n)) for n in replayed], self.shown)
         if trace.rounds.empty and not replayed:
             self.page.missing(
                 "No drafts were recorded, so nothing can be said about accepted tokens or the "
@@ -124,9 +131,9 @@ class _Report:
         body = [
             f'<header><h1>{escape(title)}</h1><p class="lede">{escape(self._lede())}</p></header>',
             f'<ul class="headline">{items}</ul><p class="note">Brackets hold 95 % intervals from '
-            "resampling whole prompts.</p>",
+            f"resampling whole prompts.{escape(self._left_out())}</p>",
             self._advice(),
-            strips,
+            examples,
             *self.page.parts,
             f"<footer><h2>Where this comes from</h2>{provenance(trace)}</footer>",
         ]
@@ -144,10 +151,11 @@ class _Report:
             return
         table = entropy_by(trace)
         self.pair = contrast(table)
+        self.shown = shown_types(trace, self.pair, MOST_TYPES)
         self.headline += entropy_sentences(trace, table)
         self.page.heading("How widely the text branches")
         self.page.plot(
-            figures.plot_entropy_by_type(positions_by_type(trace), table),
+            figures.plot_entropy_by_type(self._room(positions_by_type(trace)), self._room(table)),
             "Entropy H is −Σ p ln p of the target's raw next-token distribution (temperature 1) "
             "at every output position; EBF is exp(H). Boxes hold half of the positions, whiskers "
             "90 %; diamonds are means with 95 % intervals from resampling prompts.",
@@ -168,14 +176,15 @@ class _Report:
         """One drafter's section; raises a sentence where the trace cannot be replayed."""
         trace = self.trace
         k = self._k(drafter)
-        rounds = replay(trace, FixedK(k), drafter)
+        rounds = self.replays[drafter] = replay(trace, FixedK(k), drafter)
+        survival = survival_by(rounds.rounds)
         table = length_by_k(trace, drafter)
-        self.headline.append(length_sentence(trace, rounds, k, self.pair))
+        self.headline.append(length_sentence(trace, rounds, k, self.pair, self.shown))
         drafts = trace.meta.drafters[drafter]
         self.page.heading(f"Drafter {drafter}")
         self.page.note(about(drafts))
         self.page.plot(
-            figures.plot_length_by_k(table, drafter=drafter),
+            figures.plot_length_by_k(self._room(table), drafter=drafter),
             "Tokens emitted per round, the bonus token counted, replayed exactly for every fixed "
             "k from one greedy capture. Intervals (95 %) resample prompts: bands, or tooltips "
             "where the picture is full. It stops at the drafter's K = "
@@ -183,12 +192,12 @@ class _Report:
             table,
         )
         self.page.plot(
-            figures.plot_survival(survival_by(rounds.rounds), k=k, drafter=drafter),
+            figures.plot_survival(self._room(survival), k=k, drafter=drafter),
             "Survival is P(accepted ≥ j); the panel beside it is P(token j accepted, given that "
             "the ones before it were). Rounds that ran out of draft or text are censored there, "
             "not rejected (Kaplan-Meier). It may rise with depth: only drafts in easy text get "
             "that far. Hollow marks rest on fewer than 20 rounds.",
-            survival_by(rounds.rounds)[_SURVIVAL],
+            survival[_SURVIVAL],
         )
         both = rounds.by("content_type").assign(text="all rounds")
         fresh = rounds.by("content_type", repeated=False).assign(text="without repeated text")
@@ -221,16 +230,19 @@ class _Report:
         curves = pd.concat([result.curve for _, result in found], ignore_index=True)
         first = next(iter(found))[1].table
         named = _named(first["cost"].iloc[0], sources)
-        self.headline.append(best_k_sentence(first, drafter, named))
+        self.headline.append(best_k_sentence(self._room(first), drafter, named))
         for _, result in found:
             name = str(result.table["cost"].iloc[0])
             cells = {row["content_type"]: best_k_cell(row) for row in _records(result.table)}
             self.advice.append({"drafter": drafter, "cost": _named(name, sources), **cells})
         self.page.plot(
-            figures.plot_speedup_by_k(curves, best, provenance=sources, drafter=drafter),
+            figures.plot_speedup_by_k(
+                self._room(curves), self._room(best), provenance=sources, drafter=drafter
+            ),
             "Modelled speed-up: seconds of plain decoding over seconds of the replayed rounds, "
             "for the same tokens. Above the dashed line drafting pays. Stars mark the best k "
             "whose 95 % interval (resampling prompts) lies above 1; k = 0 means do not draft. "
+            "The intervals cover the choice of prompts, not the noise of the timings. "
             "Whose cost: " + "; ".join(_named(n, sources) for n in sources) + ".",
             best[[c for c in best.columns if c not in ("drafter", "second_k", "second_speedup")]],
         )
@@ -262,7 +274,7 @@ class _Report:
             return
         rows = []
         for name in drafters:
-            table = replay(self.trace, FixedK(self._k(name)), name).by("content_type")
+            table = self.replays[name].by("content_type")
             for row in _records(table):
                 low, high = number(row["low"]), number(row["high"])
                 span = f"{number(row['tokens_per_round'])} ({low}–{high})"
@@ -282,7 +294,7 @@ class _Report:
     def _live(self) -> None:
         """Rounds as they were run: what a live trace knows by itself."""
         table = live_rounds(self.trace)
-        self.headline += [live_sentence(row) for row in _records(table)]
+        self.headline += [live_sentence(row) for row in _records(self._room(table))]
         self.page.heading("Rounds as they were run")
         self.page.html(
             table_html(
@@ -291,35 +303,6 @@ class _Report:
                 "drafted. Intervals (95 %) resample prompts.",
             )
         )
-
-    def _strips(self, replayed: Sequence[str]) -> str:
-        """One example per content type, with the drafter whose rounds are longest."""
-        trace = self.trace
-        if trace.positions.empty:
-            return ""
-        rounds, run = trace.rounds, "the live run"
-        if replayed:
-            runs = [replay(trace, FixedK(self._k(name)), name) for name in replayed]
-            longest = max(runs, key=lambda r: r.tokens_per_round)
-            rounds, run = (
-                longest.rounds,
-                f"{longest.drafters[0]} at k = {self._k(longest.drafters[0])}",
-            )
-        firsts = trace.sequences.drop_duplicates("content_type")
-        parts = [
-            "<h2>Token by token</h2><p>One example of each content type, the first captured. "
-            "The stronger the orange, the less sure the target; hover over a token for its "
-            "numbers. The underlines show "
-            f"the rounds of {escape(run)}.</p>"
-        ]
-        for i, sequence in enumerate(firsts.to_dict("records")):
-            strip = strip_of(trace, sequence["seq"], rounds, legend=i == 0)
-            parts.append(
-                f"<h3>{escape(str(sequence['content_type']).capitalize())}</h3>{strip}"
-                "<details><summary>Its prompt, as the model saw it</summary>"
-                f'<pre class="prompt">{escape(sequence["prompt"])}</pre></details>'
-            )
-        return "\n".join(parts)
 
     def _costs(self) -> None:
         if not self.advice:
@@ -348,6 +331,21 @@ class _Report:
             return False
         return True
 
+    def _room(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of content types that the pictures and the headline have room for."""
+        return frame[frame["content_type"].isin(self.shown)]
+
+    def _left_out(self) -> str:
+        every = self.trace.sequences["content_type"].nunique()
+        if every == len(self.shown):
+            return ""
+        first = f"{' and '.join(self.pair)}, then " if self.pair else ""
+        return (
+            f" Pictures, strips and these sentences show {len(self.shown)} of {every:,} content "
+            f"types ({first}those with the most prompts); the other {every - len(self.shown):,} "
+            "are in the tables."
+        )
+
     def _k(self, drafter: str) -> int:
         return min(HEADLINE_K, int(self.trace.meta.drafters[drafter].get("k", self.trace.meta.k)))
 
@@ -356,14 +354,22 @@ class _Report:
         tokens = len(self.trace.positions)
         parts = [
             str(meta.target.get("caption") or meta.target.get("name", "unknown target")),
-            f"{number(len(self.trace.sequences))} prompts"
-            + (f", {number(tokens)} output tokens" if tokens else ""),
+            counted(self.trace.sequences["prompt_id"].nunique(), "prompt")
+            + (f", {counted(tokens, 'output token')}" if tokens else ""),
             decoding(self.trace),
             "drafters: " + (", ".join(self.trace.drafters) or "none"),
         ]
         lossy = ["LOSSY acceptance: the output is not the target's own"] if meta.lossy else []
         partial = [] if meta.complete else ["this capture is not complete"]
         return " · ".join([*parts, *lossy, *partial])
+
+
+def _cost_models(costs: object) -> list[CostModel]:
+    if costs is None or isinstance(costs, CostModel):
+        return [] if costs is None else [costs]
+    if not isinstance(costs, Iterable) or isinstance(costs, (str, Mapping)):
+        costs = [costs]
+    return [need_cost(cost) for cost in costs]
 
 
 def _named(cost: str, sources: Mapping[str, str]) -> str:
@@ -376,17 +382,3 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
     return table.rename(columns=lambda c: str(c).replace("ebf", "EBF"))
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside the target and rename: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

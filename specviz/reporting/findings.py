@@ -6,7 +6,7 @@ The report opens with these; they are ordinary strings, not HTML.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ import pandas as pd
 
 from specviz.analysis.replay import Replay
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
-from specviz.markup import number
+from specviz.markup import counted, number
 from specviz.trace.trace import Trace
 
 
@@ -48,57 +48,67 @@ def entropy_sentences(trace: Trace, entropy: pd.DataFrame) -> list[str]:
             f"On {name} the target's next-token entropy averages {number(row['entropy'])} nats "
             f"{_between(row['entropy_low'], row['entropy_high'])}, a geometric-mean effective "
             f"branching factor (EBF) of {number(row['ebf_geometric'])} "
-            f"({row['n_positions']:,} positions of {_prompts(row['n_prompts'])})."
+            f"({counted(row['n_positions'], 'position')} of {counted(row['n_prompts'], 'prompt')})."
         ]
     wide, narrow = pair
     a, b = rows[wide], rows[narrow]
-    positions = positions_by_type(trace)
+    positions = _of(positions_by_type(trace), pair)
     gap = _gap(positions, "entropy", wide, narrow)
     fresh = positions[~positions["repeated"].astype(bool)]
-    without = ""
-    if len(fresh) < len(positions) and {wide, narrow} <= set(fresh["content_type"]):
+    repeats, without = len(positions) - len(fresh), ""
+    if repeats and {wide, narrow} <= set(fresh["content_type"]):
         less = _gap(fresh, "entropy", wide, narrow)
-        without = f"; without repeated text {number(less.estimate)} {_judged(less)}"
+        without = (
+            f"; without {counted(repeats, 'position')} of repeated text "
+            f"{number(less.estimate)} {_judged(less)}"
+        )
     return [
         f"{wide.capitalize()} branches {a['ebf_geometric'] / b['ebf_geometric']:.2g} times as "
         f"widely as {narrow}: the geometric-mean effective branching factor (EBF) is "
         f"{number(a['ebf_geometric'])} against {number(b['ebf_geometric'])}.",
         f"The target's next-token entropy averages {number(a['entropy'])} nats on {wide} and "
         f"{number(b['entropy'])} on {narrow}, a gap of {number(gap.estimate)} {_judged(gap)}"
-        f"{without} ({_prompts(a['n_prompts'])} of {wide}, {b['n_prompts']} of {narrow}).",
+        f"{without} ({counted(a['n_prompts'], 'prompt')} of {wide}, {b['n_prompts']} of {narrow}).",
     ]
 
 
-def length_sentence(trace: Trace, rounds: Replay, k: int, pair: tuple[str, str] | None) -> str:
-    """Tokens per round at one k for every content type, and the gap between two of them."""
-    table = rounds.by("content_type").sort_values("tokens_per_round", ascending=False)
+def length_sentence(
+    trace: Trace, rounds: Replay, k: int, pair: tuple[str, str] | None, shown: Collection[str]
+) -> str:
+    """Tokens per round at one k for the `shown` content types, and the gap between two."""
+    table = _of(rounds.by("content_type"), shown).sort_values("tokens_per_round", ascending=False)
     said = [
         f"{number(row['tokens_per_round'])} on {row['content_type']} "
         f"{_between(row['low'], row['high'])}"
         for row in _records(table)
     ]
-    n = f"{table['n_rounds'].sum():,} rounds, {_prompts(table['n_prompts'].sum())}"
+    n = ", ".join(counted(table[f"n_{noun}s"].sum(), noun) for noun in ("round", "prompt"))
     sentence = (
         f"With {', '.join(rounds.drafters)} at k = {k} a round emits, bonus counted, "
         f"{_listed(said)} tokens ({n})"
     )
     if pair is not None and set(pair) <= set(table["content_type"]):
         wide, narrow = pair
-        frame = rounds.rounds.merge(_next_repeated(trace), on=["seq", "anchor"], how="left")
+        frame = _of(rounds.rounds, pair).merge(
+            _next_repeated(trace), on=["seq", "anchor"], how="left"
+        )
         gap = _gap(frame, "emitted", narrow, wide)
         sentence += f". That is {_more(gap)} on {narrow} than on {wide}"
         fresh = frame[~frame["repeated"].eq(True)]
-        if len(fresh) < len(frame) and set(pair) <= set(fresh["content_type"]):
-            sentence += f"; without repeated text {_more(_gap(fresh, 'emitted', narrow, wide))}"
-        elif len(fresh) == len(frame):
-            sentence += "; none of it is repeated text"
+        repeats = len(frame) - len(fresh)
+        if repeats and set(pair) <= set(fresh["content_type"]):
+            less = _more(_gap(fresh, "emitted", narrow, wide))
+            sentence += f"; without {counted(repeats, 'round')} in repeated text {less}"
+        elif not repeats:
+            sentence += "; no round starts in repeated text"
     return sentence + "."
 
 
 def best_k_sentence(best: pd.DataFrame, drafter: str, whose: str) -> str:
     """The best k of every content type under one cost model, in one sentence.
 
-    `best` is `OptimalK.table` of one drafter and one cost; `whose` says whose cost it is.
+    `best` holds rows of `OptimalK.table` of one drafter and one cost; `whose` says whose cost
+    it is.
     """
     draft = [
         f"k = {row['k']} on {row['content_type']} "
@@ -115,6 +125,17 @@ def best_k_sentence(best: pd.DataFrame, drafter: str, whose: str) -> str:
 def best_k_cell(row: Mapping[str, Any]) -> str:
     """The same as the cell of a table."""
     return f"{row['k']} ({number(row['speedup'])}x)" if row["k"] else "do not draft"
+
+
+def shown_types(trace: Trace, pair: tuple[str, str] | None, most: int) -> list[str]:
+    """The content types with room on the page, in the order of the trace.
+
+    At most `most`: the two of the headline, then those with the most prompts.
+    """
+    sizes = trace.sequences.groupby("content_type", sort=False)["prompt_id"].nunique()
+    ranked = sizes.sort_values(ascending=False, kind="stable").index
+    chosen = set(list(dict.fromkeys([*(pair or ()), *ranked]))[:most])
+    return [str(name) for name in sizes.index if name in chosen]
 
 
 def live_rounds(trace: Trace) -> pd.DataFrame:
@@ -148,12 +169,16 @@ def live_sentence(row: Mapping[str, Any]) -> str:
     return (
         f"Run live, {row['drafter']} ({row['policy']}) emitted {number(row['tokens_per_round'])} "
         f"tokens per round on {row['content_type']} {_between(row['low'], row['high'])}, bonus "
-        f"counted ({row['n_rounds']:,} rounds, {_prompts(row['n_prompts'])})."
+        f"counted ({counted(row['n_rounds'], 'round')}, {counted(row['n_prompts'], 'prompt')})."
     )
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
+
+
+def _of(frame: pd.DataFrame, types: Collection[str]) -> pd.DataFrame:
+    return frame[frame["content_type"].isin(list(types))]
 
 
 def _next_repeated(trace: Trace) -> pd.DataFrame:
@@ -194,11 +219,7 @@ def _between(low: float, high: float) -> str:
     # Both ends with the decimals of the larger one: an end near 0 is 0, not 3e-05.
     largest = max(abs(low), abs(high))
     places = max(2 - math.floor(math.log10(largest)), 0) if largest else 2
-    return f"[{low:.{places}f}, {high:.{places}f}]"
-
-
-def _prompts(n: float) -> str:
-    return f"{n:g} prompt" + ("" if n == 1 else "s")
+    return f"[{low:z.{places}f}, {high:z.{places}f}]"
 
 
 def _listed(items: Sequence[str]) -> str:

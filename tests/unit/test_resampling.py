@@ -130,7 +130,7 @@ def test_refusals(top: list[float], bottom: list[float], sentence: str) -> None:
 def test_refuses_bad_settings() -> None:
     with pytest.raises(ValueError, match="level is a share"):
         ratio_interval([1.0], [1.0], level=95)
-    with pytest.raises(ValueError, match="1 or more resamples"):
+    with pytest.raises(ValueError, match="draws, the number of resamples, must be a whole number, at least 1"):
         ratio_interval([1.0], [1.0], draws=0)
     with pytest.raises(ValueError, match="same prompts: a has 2, b 1"):
         ratio_difference([1, 2], [1, 1], [1], [1], paired=True)
