@@ -116,9 +116,11 @@ def optimal_k(
     table["cost"], table["provenance"] = cost.name, cost.provenance
     order = [c for c in table.columns if c not in ("n_rounds", "n_prompts")]
     table = table[[*order, "n_rounds", "n_prompts"]]
+    grouped: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        grouped.setdefault(row[by], []).append(row)
     sentences = {
-        group: _sentence(group, part, cost, level, longest)
-        for group, part in table.groupby(by, sort=False)
+        group: _sentence(group, part, cost, level, longest) for group, part in grouped.items()
     }
     simulated = [name for name in table["drafter"].unique() if name in cost.simulated]
     caption = (
@@ -142,31 +144,32 @@ def _best(curve: pd.DataFrame, resampled: Floats, level: float) -> dict[str, Any
     second = int(np.argmax(np.where(np.arange(len(speedup)) == k, -np.inf, speedup)))
     winners = np.argmax(resampled, axis=1)
     k_low, k_high = percentiles(winners.astype(float), level)
-    chosen = curve.iloc[k]
     return {
         "k": k,
         "speedup": float(speedup[k]),
         "low": float(low[k]),
-        "high": float(chosen["high"]),
+        "high": float(curve["high"].to_numpy()[k]),
         "second_k": second,
         "second_speedup": float(speedup[second]),
         "k_low": int(np.floor(k_low)),
         "k_high": int(np.ceil(k_high)),
         "k_share": float((winners == k).mean()),
-        "tokens_per_round": float(chosen["tokens_per_round"]),
-        "n_rounds": int(chosen["n_rounds"]),
-        "n_prompts": int(chosen["n_prompts"]),
+        "tokens_per_round": float(curve["tokens_per_round"].to_numpy()[k]),
+        "n_rounds": int(curve["n_rounds"].to_numpy()[k]),
+        "n_prompts": int(curve["n_prompts"].to_numpy()[k]),
     }
 
 
-def _sentence(group: Any, part: pd.DataFrame, cost: CostModel, level: float, longest: int) -> str:
+def _sentence(
+    group: Any, part: list[dict[str, Any]], cost: CostModel, level: float, longest: int
+) -> str:
     """What to do with one group, in plain words."""
-    prompts = int(part["n_prompts"].iloc[0])
+    prompts = part[0]["n_prompts"]
     count = counted(prompts, "prompt")
     whose = f"Cost: {_whose(cost)}."
-    drafting = part[part["k"] > 0]
-    if drafting.empty:
-        near = part.iloc[int(part["second_speedup"].to_numpy().argmax())]
+    drafting = [row for row in part if row["k"] > 0]
+    if not drafting:
+        near = max(part, key=lambda row: float(row["second_speedup"]))
         reason = (
             f"no length up to {longest} is surely faster than plain decoding at the "
             f"{100 * level:g} % level"
@@ -178,7 +181,7 @@ def _sentence(group: Any, part: pd.DataFrame, cost: CostModel, level: float, lon
             f"{near['drafter']}, {near['second_speedup']:.2f}x; {count})."
             f"{_simulated(near['drafter'], cost)} {whose}"
         )
-    best = drafting.iloc[int(drafting["speedup"].to_numpy().argmax())]
+    best = max(drafting, key=lambda row: float(row["speedup"]))
     sure = (
         f"{100 * level:g} % interval {best['low']:.2f} to {best['high']:.2f}, {count}"
         if prompts > 1

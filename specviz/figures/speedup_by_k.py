@@ -80,6 +80,8 @@ def plot_speedup_by_k(
         subplot_titles=[_panel_title(cost, whose.get(cost, "")) for cost in costs],
     )
     bands = len(groups) <= _MOST_BANDS
+    # Titles of neighbouring panels must not run into each other on a narrow page.
+    below = "k (tokens drafted)" if len(costs) > 1 else "k (tokens drafted per round)"
     for column, cost in enumerate(costs, start=1):
         for group in groups:
             chosen = (curves["cost"].astype(str) == cost) & (curves[by].astype(str) == group)
@@ -105,7 +107,7 @@ def plot_speedup_by_k(
             )
         if best is not None:
             figure.add_trace(_marks(best, cost, by, tint), row=1, col=column)
-        figure.update_xaxes(title_text="k (tokens drafted per round)", row=1, col=column)
+        figure.update_xaxes(title_text=below, row=1, col=column)
     figure.add_hline(y=1, line={"color": INK, "width": 1.2, "dash": "dash"})
     figure.update_yaxes(title_text="modelled speed-up over plain decoding (x)", row=1, col=1)
     titled(figure, _finding(best, costs[0], by, drafter))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import numpy as np
 import pytest
 
-from specviz.cost import CostModel, free_drafts, t4_like
+from specviz.cost import CostModel, free_drafts, need_cost, t4_like
 
 
 @pytest.fixture
@@ -125,3 +127,38 @@ def test_notebook_form_escapes_and_marks_simulated_cost(cost: CostModel) -> None
     assert "two &lt;cores&gt;" in html
     assert "simulated cost" in html
     assert "<td" in html
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"simulated": "markov"}, "simulated must be a list of drafter names"),
+        ({"simulated": None}, "simulated must be a list of drafter names"),
+        ({"simulated": (3,)}, "simulated must be a list of drafter names"),
+        ({"draft": None}, "draft must map drafter names"),
+        ({"draft": (0.0, 0.1)}, "draft must map drafter names"),
+        ({"draft": {"ngram": None}}, "draft['ngram'] must be a list of seconds"),
+        ({"overhead": "x"}, "overhead must be 0 seconds or more, not 'x'"),
+        ({"overhead": None}, "overhead must be 0 seconds or more, not None"),
+        ({"verify": ("0.05", "x")}, "verify must be a list of seconds (numbers)"),
+        ({"verify": "0.05"}, "verify must be a list of seconds (numbers)"),
+        ({"verify": ((0.1,), (0.1, 0.2))}, "verify must be a list of seconds (numbers)"),
+        ({"verify": None}, "verify must be a list of seconds (numbers)"),
+        ({"name": None}, "name must be text"),
+    ],
+)
+def test_a_part_of_the_wrong_kind_gets_a_sentence(change: dict[str, Any], sentence: str) -> None:
+    parts = {"name": "x", "provenance": "given", "verify": (0.1,), "draft": {"ngram": (0.0,)}}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        CostModel(**{**parts, **change})
+
+
+def test_a_cost_model_is_read_from_a_dictionary() -> None:
+    with pytest.raises(ValueError, match="read from a dictionary"):
+        CostModel.from_dict(None)  # type: ignore[arg-type]
+
+
+def test_what_is_no_cost_model_is_refused(cost: CostModel) -> None:
+    assert need_cost(cost) is cost
+    with pytest.raises(ValueError, match="None is not a cost model"):
+        need_cost(None)

@@ -10,7 +10,7 @@ import pytest
 from specviz import figures
 from specviz.analysis import entropy_by, length_by_k, optimal_k, replay, survival_by
 from specviz.cost import free_drafts, t4_like
-from specviz.figures.theme import colours, symbols
+from specviz.figures.theme import colours, counts, symbols
 from specviz.policies import FixedK
 from specviz.reporting.findings import positions_by_type
 from tests.synthetic import synthetic_trace
@@ -237,3 +237,8 @@ def test_wrong_and_empty_tables_are_refused_with_a_sentence(draw):
 def test_positions_of_several_sequences_are_refused(trace):
     with pytest.raises(ValueError, match="choose one `seq`"):
         figures.plot_position_entropy(trace.positions)
+
+
+def test_tooltips_count_one_in_the_singular():
+    row = {"n_rounds": 1, "n_prompts": 1, "n_positions": 1200}
+    assert counts(row) == "1 round, 1,200 positions, 1 prompt"

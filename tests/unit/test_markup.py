@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specviz.markup import escape, number, page_html, table_html
+from specviz.markup import counted, escape, number, page_html, table_html
 from specviz.strip import STRIP_EDGES, strip_of, token_strip_html
 from tests.synthetic import synthetic_trace
 
@@ -231,3 +231,11 @@ def test_strip_of_a_trace_carries_its_numbers():
     assert len(short.titles) == 5
     with pytest.raises(ValueError, match="no positions of sequence 99"):
         strip_of(trace, 99)
+
+
+def test_there_is_no_negative_zero() -> None:
+    assert number(-0.0) == number(0.0) == "0.00"
+
+
+def test_one_is_singular() -> None:
+    assert [counted(n, "prompt") for n in (0, 1, 2)] == ["0 prompts", "1 prompt", "2 prompts"]

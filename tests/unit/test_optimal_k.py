@@ -183,3 +183,22 @@ def test_refusals(trace: Trace) -> None:
         speedup_by_k(trace, CostModel("x", "given", (1.0, 1.0), {}), "block")
     with pytest.raises(ValueError, match="drafts of at most 2 tokens"):
         optimal_k(trace, CostModel.from_array([1, 1], [0, 1, 2]), drafter="block")
+
+
+def test_what_is_no_cost_is_refused(trace: Trace) -> None:
+    for function in (optimal_k, speedup_by_k):
+        with pytest.raises(ValueError, match="3 is not a cost model"):
+            function(trace, 3)  # type: ignore[operator]
+
+
+def test_it_says_that_timings_are_taken_as_exact(trace: Trace) -> None:
+    said = "not the noise of the timings"
+    assert said in " ".join(str(optimal_k.__doc__).split())
+    found = optimal_k(trace, TIGHT, draws=FEW)
+    assert "do not cover the noise of the timings" in found.caption
+
+
+def test_one_prompt_is_its_own_every_resample() -> None:
+    one = trace_of([[3, 2, 1, 0, 0, 1, 0]], k=4)
+    row = optimal_k(one, free_drafts(), draws=FEW).table.iloc[0]
+    assert (row["k_low"], row["k_high"], row["k_share"]) == (row["k"], row["k"], 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specviz.analysis.anchors import anchors_of, fixed_rounds
 from specviz.analysis.replay import replay
 from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.trace.trace import Trace
@@ -315,3 +317,45 @@ def test_refusals() -> None:
         replay(trace, FixedK(3, "eagle"), "steady")
     with pytest.raises(ValueError, match="Say which drafter"):
         replay(synthetic_trace(0, prompts_per_type=1, drafters=("steady", "block")), FixedK(3))
+
+
+class _Half:
+    """Plans, but says of no draft whether to go on."""
+
+    name, replayable = "half", True
+
+    def plan(self, past: History) -> Plan:
+        return Plan(1)
+
+
+@pytest.mark.parametrize("policy", [None, 3, "fixed-7", object(), _Half(), FixedK])
+def test_what_is_no_policy_is_told_what_a_policy_has(policy: Any) -> None:
+    with pytest.raises(ValueError, match=r"is not a policy: .*name, replayable, plan and more"):
+        replay(synthetic_trace(0, prompts_per_type=1), policy)
+
+
+def _edited(trace: Trace, table: str, column: str, values: list[int]) -> Trace:
+    tables = {n: trace.table(n) for n in ("sequences", "positions", "drafts")}
+    at = tables[table].column_names.index(column)
+    tables[table] = tables[table].set_column(at, column, pa.array(values))
+    return Trace(trace.meta, tables)
+
+
+@pytest.mark.parametrize("policy", [FixedK(2), SlowFixedK(2)])
+def test_a_trace_whose_chains_would_stall_is_refused(policy: FixedK) -> None:
+    trace = trace_of([[1, 0, 0], [2, 1, 0]], k=2)  # four tokens each
+    for limits in ([4, 2], [4, 3], [4, 0]):
+        with pytest.raises(ValueError, match=r"Sequence 1 has 4 .*trace\.validate\(\)"):
+            replay(_edited(trace, "sequences", "max_new_tokens", limits), policy)
+    with pytest.raises(ValueError, match=r"Sequence 0 has 0 .*trace\.validate\(\)"):
+        replay(_edited(trace, "sequences", "n_output", [0, 4]), policy)
+    for column in ("matched", "drafted"):
+        with pytest.raises(ValueError, match=r"anchor 1 of sequence 0 .*trace\.validate\(\)"):
+            replay(_edited(trace, "drafts", column, [1, -1, 0, 2, 1, 0]), policy)
+
+
+def test_the_chain_loop_cannot_stall() -> None:
+    anchors = anchors_of(trace_of([[1, 0, 0]], k=2))
+    broken = dataclasses.replace(anchors, acceptable=np.array([-1, -1, -5]))
+    where, _, _ = fixed_rounds(broken, 2)
+    assert where.tolist() == [0, 1, 2]

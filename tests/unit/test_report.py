@@ -6,12 +6,14 @@ import html
 import re
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from plotly.offline import get_plotlyjs
 
-from specviz.cost import CostModel
+from specviz.cost import CostModel, t4_like
 from specviz.reporting import report
-from specviz.reporting.findings import best_k_sentence, contrast
+from specviz.reporting.compose import MOST_TYPES
+from specviz.reporting.findings import _between, best_k_sentence, contrast, shown_types
 from specviz.trace.trace import Trace
 from tests.hostile import ATTACKS, MEASURED, hostile_trace, live_trace, tables_of, with_meta
 from tests.synthetic import synthetic_trace, trace_of
@@ -49,7 +51,9 @@ def page(tmp_path_factory):
 def test_the_headline_comes_first_and_has_intervals(page):
     text = prose(page)
     assert re.search(r"Prose branches [\d.]+ times as widely as code", text)
-    assert re.search(r"a gap of [\d.]+ \[[\d.]+, [\d.]+\]; without repeated text", text)
+    assert re.search(
+        r"a gap of [\d.]+ \[[\d.]+, [\d.]+\]; without \d+ positions? of repeated text", text
+    )
     assert re.search(
         r"With self-quant at k = 7 a round emits, bonus counted, [\d.]+ on code \[", text
     )
@@ -211,3 +215,75 @@ def test_the_contrast_is_prose_against_code_or_the_extremes():
     assert contrast(frame[:1]) is None
     both = pd.DataFrame({"content_type": ["code", "x", "prose"], "entropy": [1.0, 3.0, 2.0]})
     assert contrast(both) == ("prose", "code")
+
+
+@pytest.mark.parametrize("costs", [[None], 3, "cheap", {"a": 1}, [t4_like(), "x"]])
+def test_costs_that_are_none_are_refused(tmp_path, costs):
+    with pytest.raises(ValueError, match="is not a cost model"):
+        report(trace_of([[0]]), tmp_path / "x.html", costs=costs)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"report.html"])
+def test_a_path_that_is_none_is_refused(path):
+    with pytest.raises(ValueError, match="path must name the file to write"):
+        report(trace_of([[0]]), path)
+
+
+def test_of_many_content_types_a_page_pictures_some_and_tables_all(tmp_path):
+    names = [f"kind-{i:02d}" for i in range(MOST_TYPES + 3)]
+    twice = [*names, names[-1]]
+    trace = trace_of([[1, 0, 0]] * len(twice), k=2, content_types=twice)
+    page = written(tmp_path, trace)
+    text = prose(page)
+    assert page.count('<div class="sv-strip"') == MOST_TYPES
+    assert f"show {MOST_TYPES} of {len(names)} content types" in text
+    assert "; the other 3 are in the tables" in text
+    head = text[: text.index("How many tokens to draft")]
+    assert names[-1] in head  # the one with two prompts has room, whatever its place
+    missing = [name for name in names if name not in head]
+    assert len(missing) == 3
+    for name in missing:
+        assert page.count(f">{name}<") >= 5  # rows of tables
+        assert f'"name":"{name}"' not in page
+
+
+def test_few_content_types_leave_nothing_out(page):
+    assert "content types (" not in prose(page)
+
+
+def test_room_goes_to_the_pair_and_then_to_the_most_prompts():
+    trace = trace_of([[0]] * 5, content_types=["a", "b", "c", "d", "d"])
+    assert shown_types(trace, None, 2) == ["a", "d"]
+    assert shown_types(trace, ("c", "b"), 3) == ["b", "c", "d"]
+
+
+def test_one_of_a_kind_is_in_the_singular(tmp_path):
+    text = prose(written(tmp_path, trace_of([[3, 2, 1, 0, 0, 1, 0]], k=4)))
+    assert "1 prompt, 8 output tokens" in text
+    assert not re.search(r"\b1 (prompts|rounds|positions|tokens)\b", text)
+
+
+def test_an_interval_has_no_negative_zero():
+    assert _between(-0.0004, 0.375) == "[0.000, 0.375]"
+    assert _between(-0.5, -0.0) == "[-0.500, 0.000]"
+
+
+def test_repeats_are_counted_in_the_unit_of_their_sentence(tmp_path):
+    """A repeated position inside a round changes positions, and no round."""
+    trace = trace_of([[2, 1, 0], [2, 1, 0]], k=2, content_types=["code", "prose"])
+    positions = trace.table("positions")
+    flags = [t == 2 for t in positions["t"].to_pylist()]
+    at = positions.column_names.index("repeated")
+    tables = tables_of(trace)
+    tables["positions"] = positions.set_column(at, "repeated", pa.array(flags))
+    text = prose(written(tmp_path, Trace(trace.meta, tables)))
+    assert "; without 2 positions of repeated text" in text
+    assert "; no round starts in repeated text" in text
+
+
+def test_the_speedup_picture_says_what_its_intervals_leave_out(page):
+    assert "cover the choice of prompts, not the noise of the timings" in prose(page)
+
+
+def test_a_picture_that_is_wider_than_the_window_says_so(page):
+    assert page.count("scroll it sideways") == 7

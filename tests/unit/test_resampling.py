@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
+from specviz.analysis import (
+    entropy_by,
+    length_by_k,
+    optimal_k,
+    replay,
+    speedup_by_k,
+    survival_by,
+)
 from specviz.analysis.resampling import (
+    Interval,
+    percentiles,
     ratio_difference,
     ratio_interval,
     resampled_sums,
     wilson,
 )
+from specviz.cost import free_drafts
+from specviz.policies import FixedK
+from tests.synthetic import trace_of
 
 
 def test_f7_1_wilson() -> None:
@@ -127,10 +143,57 @@ def test_refusals(top: list[float], bottom: list[float], sentence: str) -> None:
         ratio_difference(top, bottom, [1.0], [1.0], paired=False)
 
 
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"level": 0}, "level is a share between 0 and 1, such as 0.95, not 0"),
+        ({"level": 95}, "level is a share between 0 and 1, such as 0.95, not 95"),
+        ({"level": "0.9"}, "level is a share"),
+        ({"level": float("nan")}, "level is a share"),
+        ({"draws": 0}, "draws, the number of resamples, must be a whole number, at least 1, not 0"),
+        ({"draws": 10.5}, "draws, the number of resamples"),
+        ({"seed": -1}, "seed must be a whole number, at least 0, not -1"),
+        ({"seed": None}, "seed must be"),
+    ],
+)
+def test_every_entrance_refuses_what_no_interval_can_be_made_of(
+    setting: dict[str, Any], sentence: str
+) -> None:
+    one_prompt = trace_of([[1, 0, 0]], k=3)  # has no interval, so nothing would be resampled
+    rounds = replay(one_prompt, FixedK(1)).rounds
+    for entrance in (
+        lambda: optimal_k(one_prompt, free_drafts(), **setting),
+        lambda: length_by_k(one_prompt, **setting),
+        lambda: speedup_by_k(one_prompt, free_drafts(), **setting),
+        lambda: entropy_by(one_prompt, **setting),
+        lambda: survival_by(rounds, **setting),
+        lambda: replay(one_prompt, FixedK(1), **setting),
+        lambda: ratio_interval([1.0], [1.0], **setting),
+        lambda: ratio_difference([1.0], [1.0], [1.0], [1.0], paired=False, **setting),
+    ):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            entrance()
+
+
+def test_the_tools_below_refuse_them_too() -> None:
+    with pytest.raises(ValueError, match="level is a share"):
+        percentiles(np.arange(4.0), 0)
+    with pytest.raises(ValueError, match="level is a share"):
+        wilson(1, 2, level=95)
+    with pytest.raises(ValueError, match="number of resamples"):
+        resampled_sums([[1.0]], draws=0)
+
+
+def test_an_interval_shows_no_negative_zero() -> None:
+    assert str(Interval(-0.001, -0.002, 0.5, 0.95, 2, 10, 0)) == (
+        "0.00 (95 % interval 0.00 to 0.50, 2 prompts)"
+    )
+
+
 def test_refuses_bad_settings() -> None:
     with pytest.raises(ValueError, match="level is a share"):
         ratio_interval([1.0], [1.0], level=95)
-    with pytest.raises(ValueError, match="draws, the number of resamples, must be a whole number, at least 1"):
+    with pytest.raises(ValueError, match="number of resamples, must be a whole number, at least 1"):
         ratio_interval([1.0], [1.0], draws=0)
     with pytest.raises(ValueError, match="same prompts: a has 2, b 1"):
         ratio_difference([1, 2], [1, 1], [1], [1], paired=True)
