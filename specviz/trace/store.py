@@ -42,7 +42,7 @@ def write_folder(meta: TraceMeta, tables: Mapping[str, pa.Table], folder: str | 
     """
     folder = _made(folder)
     for name, table in tables.items():
-        _write_table(table, folder / f"{name}.parquet")
+        write_table(table, folder / f"{name}.parquet")
     _write_text(meta.to_json(), folder / META)
     return folder
 
@@ -239,7 +239,8 @@ def _made(folder: str | Path) -> Path:
     return folder
 
 
-def _write_table(table: pa.Table, file: Path) -> None:
+def write_table(table: pa.Table, file: Path) -> None:
+    """Write one Parquet file; it appears whole or not at all."""
     with _placed(file) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 

@@ -8,8 +8,6 @@ they begin to loop.
 from __future__ import annotations
 
 import hashlib
-import os
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from tqdm.auto import tqdm
 
 from specviz.engine.record import repeated
 from specviz.prompt_set import Prompt
+from specviz.trace.store import write_table
 
 #: Greedy answers and three warmth levels, in turn from batch to batch.
 TEMPERATURES = (0.0, 0.6, 0.8, 1.0)
@@ -127,7 +126,7 @@ def build_corpus(
             if _key(file) != key:
                 rows = _answers(target, batch, temperature, max_new_tokens, (seed, number))
                 table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-                _write(table.replace_schema_metadata({_KEY: key}), file)
+                write_table(table.replace_schema_metadata({_KEY: key}), file)
             bar.update(len(batch))
     return _read(files)
 
@@ -223,9 +222,3 @@ def _key(file: Path) -> str | None:
         return (pq.read_schema(file).metadata or {}).get(_KEY, b"").decode()
     except (pa.ArrowInvalid, OSError):
         return None
-
-
-def _write(table: pa.Table, file: Path) -> None:
-    temporary = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-    pq.write_table(table, temporary, compression="zstd")
-    os.replace(temporary, file)
