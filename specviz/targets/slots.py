@@ -66,6 +66,14 @@ class SlotCache(Cache):
         return room
 
     @torch.inference_mode()
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with these texts of the batch only."""
+        for buffers in (self.keys, self.values):
+            for layer, buffer in enumerate(buffers):
+                if buffer is not None:
+                    buffers[layer] = buffer.index_select(0, rows.to(buffer.device))
+
+    @torch.inference_mode()
     def move(self, sources: Sequence[int], start: int) -> None:
         """Copy the slots `sources` to start, start + 1, ... in every layer."""
         if list(sources) == list(range(start, start + len(sources))):
@@ -128,32 +136,52 @@ class SlotLM:
         tapped
             Per tap, [n, hidden].
         """
-        n, device = len(tokens), self.device
+        end = start + len(tokens)
+        if visible is None:
+            visible = torch.arange(end)[None] <= torch.arange(start, end)[:, None]
+        place = torch.tensor([list(positions) if positions is not None else range(start, end)])
+        hidden, tapped = self.forward_batch(
+            torch.tensor([list(tokens)]), start, place, visible[None], taps
+        )
+        return hidden[0], {layer: states[0] for layer, states in tapped.items()}
+
+    @torch.inference_mode()
+    def forward_batch(
+        self,
+        tokens: torch.Tensor,
+        start: int,
+        positions: torch.Tensor,
+        visible: torch.Tensor,
+        taps: Sequence[int] = (),
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """`forward` for several texts side by side in the same slots.
+
+        Takes tokens and positions [batch, n] and visible [batch, n, start + n]; returns hidden
+        states [batch, n, hidden], and the same of every tap.
+        """
+        device = self.device
+        batch, n = tokens.shape
         end = start + n
         window = -(-end // WINDOW) * WINDOW
-        if visible is None:
-            columns = torch.arange(end, device=device)
-            visible = columns[None] <= torch.arange(start, end, device=device)[:, None]
         mask = torch.full(
-            (1, 1, n, window), torch.finfo(self.dtype).min, dtype=self.dtype, device=device
+            (batch, 1, n, window), torch.finfo(self.dtype).min, dtype=self.dtype, device=device
         )
-        mask[0, 0, :, :end].masked_fill_(visible.to(device), 0.0)
-        place = list(positions) if positions is not None else list(range(start, end))
+        mask[:, 0, :, :end].masked_fill_(visible.to(device), 0.0)
         self.cache.start, self.cache.window = start, window
+        self._tapped = {}
         hooks = [self._tap(layer) for layer in taps if layer > 0]
         try:
             out = self.decoder(
-                input_ids=torch.tensor([list(tokens)], device=device),
+                input_ids=tokens.to(device),
                 attention_mask=mask,
-                position_ids=torch.tensor([place], device=device),
+                position_ids=positions.to(device),
                 cache=self.cache,
                 use_cache=True,
             )
         finally:
             for hook in hooks:
                 hook.remove()
-        tapped, self._tapped = self._tapped, {}
-        return out.last_hidden_state[0], tapped
+        return out.last_hidden_state, self._tapped
 
     @torch.inference_mode()
     def unembed(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -164,7 +192,7 @@ class SlotLM:
     def _tap(self, layer: int) -> torch.utils.hooks.RemovableHandle:
         def keep(module: nn.Module, args: Any, output: Any) -> None:
             states = output[0] if isinstance(output, tuple) else output
-            self._tapped[layer] = states[0]
+            self._tapped[layer] = states
 
         return self.layers[layer - 1].register_forward_hook(keep)
 

@@ -241,17 +241,17 @@ def _made(folder: str | Path) -> Path:
 
 def write_table(table: pa.Table, file: Path) -> None:
     """Write one Parquet file; it appears whole or not at all."""
-    with _placed(file) as temporary:
+    with placed(file) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
 
 def _write_text(text: str, file: Path) -> None:
-    with _placed(file) as temporary:
+    with placed(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def _placed(file: Path) -> Iterator[Path]:
+def placed(file: Path) -> Iterator[Path]:
     """A temporary file that takes its place once it is written."""
     temporary = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
     try:

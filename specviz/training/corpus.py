@@ -1,8 +1,9 @@
-"""The training corpus: the target's own answers, made in batches and kept in Parquet.
+"""The training corpus: the target's own answers, made in batches and kept on disk.
 
 A drafter has to guess what this target says, so it learns from what this target said
 (self-distillation): greedy and sampled answers to prompts that no evaluation uses, cut where
-they begin to loop.
+they begin to loop. The target's hidden states are kept with them, in fp16, so that no training
+run asks the target again.
 """
 
 from __future__ import annotations
@@ -17,17 +18,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
-from specviz.engine.record import repeated
+from specviz.engine.protocols import FINAL
 from specviz.prompt_set import Prompt
-from specviz.trace.store import write_table
+from specviz.refuse import whole
+from specviz.targets.slots import SlotLM
+from specviz.trace.store import placed, write_table
+from specviz.training.answers import Answer, answer_batch
 
-#: Greedy answers and three warmth levels, in turn from batch to batch.
-TEMPERATURES = (0.0, 0.6, 0.8, 1.0)
+#: Greedy answers and warmer ones, in turn from prompt to prompt.
+TEMPERATURES = (0.0, 0.5, 0.8)
 #: A shorter answer teaches nothing worth a row.
 SHORTEST = 8
 
+#: Batches among which prompts are sorted by length.
+_STRETCH = 8
 _KEY = b"specviz_asked"
 _SCHEMA = pa.schema(
     [
@@ -40,17 +48,27 @@ _SCHEMA = pa.schema(
 )
 
 
+#: A prompt, the temperature of its answer, its token ids.
+_Asked = tuple[Prompt, float, tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class Corpus:
-    """Prompts and answers of one target, as token ids.
+    """Prompts and answers of one target, as token ids, and what the target's layers held.
 
     Attributes
     ----------
     table
         One row per answer: prompt_id, content_type, temperature, prompt_ids, output_ids.
+    taps
+        Layers whose states are kept; the last is `FINAL`. Empty when none are.
+    places
+        Per row, the file of its states and its first row there.
     """
 
     table: pa.Table
+    taps: tuple[int, ...] = ()
+    places: tuple[tuple[Path, int], ...] = ()
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -65,6 +83,27 @@ class Corpus:
         prompts, outputs = (self.table[name].to_pylist() for name in ("prompt_ids", "output_ids"))
         yield from zip(prompts, outputs, strict=True)
 
+    def states(self, row: int) -> torch.Tensor:
+        """Hidden states fp16 [prompt + answer - 1, taps, hidden] of one row.
+
+        Raises
+        ------
+        ValueError
+            When the corpus was built without taps.
+        """
+        if not self.taps:
+            raise ValueError("This corpus keeps no hidden states: build it with taps.")
+        file, first = self.places[row]
+        length = len(self.table["prompt_ids"][row]) + len(self.table["output_ids"][row]) - 1
+        with safe_open(file, "pt") as shard:
+            states: torch.Tensor = shard.get_slice("states")[first : first + length]
+        return states
+
+    def select(self, rows: Sequence[int] | np.ndarray) -> Corpus:
+        """The same corpus with these rows only, in this order."""
+        places = tuple(self.places[row] for row in rows) if self.places else ()
+        return Corpus(self.table.take(pa.array(rows, pa.int64())), self.taps, places)
+
 
 def build_corpus(
     target: Any,
@@ -74,6 +113,7 @@ def build_corpus(
     temperatures: Sequence[float] = TEMPERATURES,
     max_new_tokens: int = 192,
     batch_size: int = 64,
+    taps: Sequence[int] = (),
     seed: int = 0,
     progress: bool = True,
 ) -> Corpus:
@@ -84,13 +124,16 @@ def build_corpus(
     target
         A torch target (`load_target`).
     prompts
-        Such as `training_prompts` makes; batch i is answered at
+        Such as `training_prompts` makes; prompt i is answered at
         temperatures[i % len(temperatures)].
     out
-        Folder of Parquet shards, one per batch, each written whole. A shard that answers the
-        same prompts in the same way is not made again, so a killed build loses one batch.
+        Folder of shards, one per batch, each written whole. A shard that answers the same
+        prompts in the same way is not made again, so a killed build loses one batch.
     max_new_tokens
         Tokens per answer at most; an answer is cut where it begins to repeat itself.
+    taps
+        Layers whose output to keep for every token (fp16, about 1 kB per token and layer for
+        the embedded target). The final hidden state is kept with them.
 
     Returns
     -------
@@ -99,121 +142,151 @@ def build_corpus(
     Raises
     ------
     ValueError
-        For no prompts, a negative temperature, or a target without a transformers model.
+        For no prompts, a negative temperature, a tap the target lacks, or a target without a
+        transformers model.
+
+    Examples
+    --------
+    >>> corpus = build_corpus(target, training_prompts(640), "corpus")    # doctest: +SKIP
     """
     if not prompts:
         raise ValueError("No prompts to answer.")
     if not temperatures or min(temperatures) < 0:
         raise ValueError(f"Temperatures must be 0 or more, at least one, not {temperatures}.")
-    if batch_size < 1 or max_new_tokens < SHORTEST:
-        raise ValueError(
-            f"batch_size must be at least 1 and max_new_tokens at least {SHORTEST}, not "
-            f"{batch_size} and {max_new_tokens}."
-        )
-    if not hasattr(getattr(target, "model", None), "generate"):
+    whole("batch_size", batch_size, 1)
+    whole("max_new_tokens", max_new_tokens, SHORTEST)
+    if not isinstance(getattr(target, "lm", None), SlotLM):
         raise ValueError("A corpus is generated in batches by transformers: use a torch target.")
+    depth = len(target.lm.layers)
+    if any(not 1 <= tap <= depth for tap in taps):
+        raise ValueError(f"{target.name} has layers 1 to {depth} to tap, not {tuple(taps)}.")
+    kept = (*taps, FINAL) if taps else ()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    batches = range(0, len(prompts), batch_size)
+    lm = SlotLM(target.model, target.vocab_size)
+    batches = _batches(target, prompts, temperatures, batch_size)
     files = [folder / f"{number:05d}.parquet" for number in range(len(batches))]
     with tqdm(total=len(prompts), unit="answer", desc="corpus", disable=not progress) as bar:
-        for number, first in enumerate(batches):
-            batch = prompts[first : first + batch_size]
-            file = files[number]
-            temperature = float(temperatures[number % len(temperatures)])
-            asked = (target.name, batch, temperature, max_new_tokens, seed, number)
+        for number, (file, batch) in enumerate(zip(files, batches, strict=True)):
+            asked = (target.fingerprint, batch, max_new_tokens, kept, seed, number)
             key = hashlib.sha256(repr(asked).encode()).hexdigest()
             if _key(file) != key:
-                rows = _answers(target, batch, temperature, max_new_tokens, (seed, number))
-                table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-                write_table(table.replace_schema_metadata({_KEY: key}), file)
+                draw = torch.Generator(device=lm.device)
+                draw.manual_seed(int(np.random.SeedSequence((seed, number)).generate_state(1)[0]))
+                answers = answer_batch(
+                    lm,
+                    [text for _, _, text in batch],
+                    target.eos_ids,
+                    temperatures=[temperature for _, temperature, _ in batch],
+                    max_new_tokens=max_new_tokens,
+                    generator=draw,
+                    taps=kept,
+                )
+                _write(batch, answers, kept, key, file)
             bar.update(len(batch))
     return _read(files)
 
 
-def load_corpus(folder: str | Path) -> Corpus:
-    """Every shard of a corpus folder.
+def load_corpus(*folders: str | Path) -> Corpus:
+    """Every shard of one or more corpus folders.
 
     Raises
     ------
     ValueError
-        When the folder has no shards, or one of them is damaged.
+        When a folder has no shards, one of them is damaged, or their taps differ.
     """
-    files = sorted(Path(folder).glob("[0-9]*.parquet"))
+    files = []
+    for folder in folders:
+        shards = sorted(Path(folder).glob("[0-9]*.parquet"))
+        if not shards:
+            raise ValueError(f"No corpus in {folder}: build one first.")
+        files += shards
     if not files:
-        raise ValueError(f"No corpus in {folder}: build one first.")
+        raise ValueError("Name at least one corpus folder.")
     return _read(files)
 
 
+def _batches(
+    target: Any, prompts: Sequence[Prompt], temperatures: Sequence[float], size: int
+) -> list[list[_Asked]]:
+    """Batches of like length, so that little is padded; sorted in stretches of a few batches,
+    so that any few batches hold about the same mix."""
+    asked = [
+        (prompt, float(temperatures[i % len(temperatures)]), target.codec.encode(prompt.messages))
+        for i, prompt in enumerate(prompts)
+    ]
+    batches = []
+    for low in range(0, len(asked), _STRETCH * size):
+        stretch = sorted(asked[low : low + _STRETCH * size], key=lambda one: len(one[2]))
+        batches += [stretch[i : i + size] for i in range(0, len(stretch), size)]
+    return batches
+
+
+def _write(
+    batch: Sequence[_Asked],
+    answers: Sequence[Answer],
+    taps: tuple[int, ...],
+    key: str,
+    file: Path,
+) -> None:
+    """The states first: the table is what says that a shard is whole."""
+    rows, states = [], []
+    for (prompt, temperature, _), answer in zip(batch, answers, strict=True):
+        if len(answer.tokens) < SHORTEST:
+            continue
+        row = (prompt.id, prompt.content_type, temperature, answer.prompt, answer.tokens)
+        rows.append(dict(zip(_SCHEMA.names, row, strict=True)))
+        if answer.states is not None:
+            states.append(answer.states)
+    if states:
+        with placed(file.with_suffix(".safetensors")) as temporary:
+            save_file({"states": torch.cat(states), "taps": torch.tensor(taps)}, temporary)
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    write_table(table.replace_schema_metadata({_KEY: key}), file)
+
+
 def _read(files: Sequence[Path]) -> Corpus:
-    tables = []
+    tables, taps, places = [], set(), []
     for file in files:
-        try:
-            tables.append(pq.read_table(file, schema=_SCHEMA))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ValueError(
-                f"{file} is damaged ({str(error).splitlines()[0]}): delete it and build again."
-            ) from None
-    return Corpus(pa.concat_tables(tables))
-
-
-def before_loop(tokens: Sequence[int]) -> list[int]:
-    """An answer up to where it begins to repeat a run of 12 tokens."""
-    flags = repeated(tokens)
-    first = int(np.argmax(flags)) if flags.any() else len(tokens)
-    return list(tokens[:first])
-
-
-@torch.inference_mode()
-def _answers(
-    target: Any,
-    prompts: Sequence[Prompt],
-    temperature: float,
-    max_new_tokens: int,
-    seed: tuple[int, int],
-) -> list[dict[str, Any]]:
-    """One batch, padded on the left, answered by transformers."""
-    texts = [target.codec.encode(prompt.messages) for prompt in prompts]
-    width = max(map(len, texts))
-    pad = min(target.eos_ids, default=0)
-    ids = torch.tensor([[pad] * (width - len(text)) + list(text) for text in texts])
-    mask = torch.tensor([[0] * (width - len(text)) + [1] * len(text) for text in texts])
-    torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-    warm = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    device = target.lm.device
-    rows_of_head = target.model.get_output_embeddings().weight.shape[0]
-    padding = list(range(target.vocab_size, rows_of_head))  # rows that are no tokens
-    made = target.model.generate(
-        input_ids=ids.to(device),
-        attention_mask=mask.to(device),
-        max_new_tokens=max_new_tokens,
-        pad_token_id=pad,
-        top_k=0,
-        suppress_tokens=padding or None,
-        **warm,
-    )
-    rows = []
-    for prompt, text, output in zip(prompts, texts, made[:, width:].tolist(), strict=True):
-        answer = before_loop(_to_end(output, target.eos_ids))
-        if len(answer) >= SHORTEST:
-            rows.append(
-                {
-                    "prompt_id": prompt.id,
-                    "content_type": prompt.content_type,
-                    "temperature": temperature,
-                    "prompt_ids": list(text),
-                    "output_ids": answer,
-                }
+        tables.append(_table(file))
+        sizes = [
+            len(prompt) + len(output) - 1
+            for prompt, output in zip(
+                *(tables[-1][name].to_pylist() for name in ("prompt_ids", "output_ids")),
+                strict=True,
             )
-    return rows
+        ]
+        states = file.with_suffix(".safetensors")
+        if sizes:
+            taps.add(_taps(states, sum(sizes)) if states.exists() else ())
+        places += [(states, end - size) for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+    if len(taps) > 1:
+        raise ValueError(f"Shards of this corpus keep different taps ({sorted(taps)}): rebuild it.")
+    kept = taps.pop() if taps else ()
+    return Corpus(pa.concat_tables(tables), kept, tuple(places) if kept else ())
 
 
-def _to_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:
-    """Up to and including the first end of text; what follows is padding."""
-    for index, token in enumerate(tokens):
-        if token in eos_ids:
-            return tokens[: index + 1]
-    return tokens
+def _table(file: Path) -> pa.Table:
+    try:
+        return pq.read_table(file, schema=_SCHEMA)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(file, error) from None
+
+
+def _taps(file: Path, rows: int) -> tuple[int, ...]:
+    try:
+        with safe_open(file, "pt") as shard:
+            found = shard.get_slice("states").get_shape()[0]
+            if found != rows:
+                raise _damaged(file, f"{found} rows of states for {rows} tokens")
+            return tuple(shard.get_tensor("taps").tolist())
+    except (SafetensorError, OSError) as error:
+        raise _damaged(file, error) from None
+
+
+def _damaged(file: Path, why: object) -> ValueError:
+    first = str(why).splitlines()[0]
+    return ValueError(f"{file} is damaged ({first}): delete that shard and build again.")
 
 
 def _key(file: Path) -> str | None:

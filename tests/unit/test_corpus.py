@@ -8,7 +8,8 @@ import pytest
 
 from specviz.engine.certificate import plain_decode
 from specviz.prompt_set import Prompt
-from specviz.training.corpus import before_loop, build_corpus, load_corpus
+from specviz.training.answers import before_loop
+from specviz.training.corpus import build_corpus, load_corpus
 from tests.models import tiny_target, toy_pair
 
 PROMPTS = [
