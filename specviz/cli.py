@@ -1,4 +1,4 @@
-"""The command line: fetch, capture, report, demo."""
+"""The command line: fetch, corpus, train, capture, report, demo."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ app = typer.Typer(
 
 _Types = Annotated[list[str] | None, typer.Option("--type", help="Content type; repeatable.")]
 _Limit = Annotated[int | None, typer.Option(min=1, help="Prompts of each content type, at most.")]
+_Mix = Annotated[
+    list[str] | None, typer.Option(help="Weight of a content type, as code=3; repeatable.")
+]
 _Drafters = Annotated[list[str], typer.Option("--drafter", help="Drafter; repeatable.")]
 
 
@@ -27,6 +30,105 @@ def fetch() -> None:
     from specviz.embedded import embedded_target_dir
 
     typer.echo(embedded_target_dir())
+
+
+@app.command()
+def corpus(
+    out: Annotated[Path, typer.Argument(help="Folder of the answers; run again to go on.")],
+    target: Annotated[str, typer.Option(help="Name, folder or hub id.")] = "smollm2-135m",
+    answers: Annotated[int, typer.Option(min=1, help="Prompts from specviz's templates.")] = 2048,
+    mix: _Mix = None,
+    text: Annotated[Path | None, typer.Option(help="Your own text or source files, too.")] = None,
+    text_answers: Annotated[int, typer.Option(min=1, help="Passages of them to continue.")] = 256,
+    taps: Annotated[str, typer.Option(help="Layers to keep the states of, as 2,15,28.")] = "",
+    tokens: Annotated[int, typer.Option(min=8, help="Tokens per answer, at most.")] = 192,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "cpu",
+) -> None:
+    """Let the target answer training prompts, for `train`."""
+    import specviz as sv
+    from specviz.training.corpus import build_corpus, default_taps
+    from specviz.training.prompts import text_prompts, training_prompts
+
+    asked = training_prompts(answers, seed, _shares(mix))
+    if text is not None:
+        asked += text_prompts(text, text_answers, seed)
+    model = sv.load_target(target, device=device)
+    kept = _numbers("taps", taps) or default_taps(model)
+    made = build_corpus(model, asked, out, taps=kept, max_new_tokens=tokens, seed=seed)
+    typer.echo(f"corpus: {out} ({len(made)} answers, {made.tokens} tokens)")
+
+
+@app.command()
+def train(
+    family: Annotated[str, typer.Argument(help="lm, eagle or bigram.")],
+    out: Annotated[Path, typer.Option(help="Folder of the drafter; run again to go on.")],
+    target: Annotated[str, typer.Option(help="Name, folder or hub id.")] = "smollm2-135m",
+    corpus: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that `specviz corpus` made; repeatable. Else: OUT/corpus."),
+    ] = None,
+    answers: Annotated[int, typer.Option(min=1, help="Answers of OUT/corpus.")] = 2048,
+    mix: _Mix = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Answer tokens to learn from, at most.")
+    ] = None,
+    layers: Annotated[str, typer.Option(help="Of lm: layers to begin with, as 0,1,28,29.")] = "",
+    vocabulary: Annotated[int, typer.Option(min=2, help="Tokens the drafter can say.")] = 8192,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 800,
+    rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Answer tokens per step.")] = 1200,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+) -> None:
+    """Train a drafter on the target's own answers."""
+    import specviz as sv
+    from specviz.training.corpus import build_corpus, default_taps, load_corpus
+    from specviz.training.loop import Schedule
+    from specviz.training.prompts import training_prompts
+    from specviz.training.run import train_drafter
+
+    schedule = Schedule(steps=steps, rate=rate, batch_tokens=batch_tokens, seed=seed)
+    shares, chosen = _shares(mix), _numbers("layers", layers)
+    model = sv.load_target(target, device=device)
+    if corpus:
+        texts = load_corpus(*corpus)
+    else:
+        asked = training_prompts(answers, seed)
+        texts = build_corpus(model, asked, out / "corpus", taps=default_taps(model), seed=seed)
+    train_drafter(
+        family,
+        model,
+        texts,
+        out,
+        schedule=schedule,
+        vocabulary=vocabulary,
+        layers=chosen,
+        mix=shares,
+        max_tokens=max_tokens,
+    )
+    typer.echo(f"drafter: {out}")
+
+
+def _shares(mix: list[str] | None) -> dict[str, float] | None:
+    """code=3 and prose=1 as weights."""
+    shares = {}
+    for part in mix or []:
+        kind, _, weight = part.partition("=")
+        try:
+            shares[kind] = float(weight)
+        except ValueError:
+            raise ValueError(
+                f"--mix takes a content type and a weight, code=3, not {part}."
+            ) from None
+    return shares or None
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else None
+    except ValueError:
+        raise ValueError(f"--{name} takes numbers with commas, as 0,1,28, not {text}.") from None
 
 
 @app.command()

@@ -91,8 +91,9 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
     ----------
     name
         "ngram"; "self-quant" or "self-quant-3bit" (the target with rounded weights);
-        "self-skip" (the target without layers 10, 14, 18 and 22); or the folder of a smaller
-        transformers model with the target's tokens.
+        "self-skip" (the target without layers 10, 14, 18 and 22); "lm", "eagle" and the others
+        trained for the embedded target that come with specviz; a folder that `specviz train`
+        wrote; or the folder of a smaller transformers model with the target's tokens.
     target
         The target it will draft for.
 
@@ -111,6 +112,13 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
     _engine()
     from specviz.drafters.ngram import NGram
     from specviz.drafters.self_draft import SelfQuant, SelfSkip
+    from specviz.drafters.trained import (
+        WEIGHTS,
+        shipped_card,
+        shipped_drafter,
+        shipped_names,
+        trained_drafter,
+    )
 
     makers: dict[str, Callable[[], Drafter]] = {
         "ngram": NGram,
@@ -120,12 +128,17 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
     }
     if name in makers:
         drafter = makers[name]()
+    elif (card := shipped_card(name)) is not None:
+        drafter = shipped_drafter(name, card)
+    elif (Path(name) / WEIGHTS).is_file():
+        drafter = trained_drafter(Path(name) / WEIGHTS, Path(name).resolve().name)
     elif (Path(name) / "config.json").is_file():
         drafter = _smaller_lm(name, target)
     else:
         raise ValueError(
-            f"No drafter {name!r}: choose {', '.join(list(makers)[:3])}, self-quant-3bit, or the "
-            "folder of a smaller model with the target's tokens."
+            f"No drafter {name!r}: choose {', '.join([*list(makers)[:3], *shipped_names()])}, "
+            "self-quant-3bit, a folder that `specviz train` wrote, or the folder of a smaller "
+            "model with the target's tokens."
         )
     drafter.attach(target)
     return drafter

@@ -14,9 +14,14 @@ from specviz.drafters.lm import LMDrafter
 from specviz.drafters.markov import MarkovDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.self_draft import SelfQuant, SelfSkip
-from specviz.engine.protocols import Drafter, Target
+from specviz.drafters.weights import Weights, sample_of
+from specviz.engine.protocols import FINAL, Drafter, Target
+from specviz.targets.slots import SlotLM
 from specviz.targets.torch_lm import TorchTarget
 from specviz.targets.toy import MarkovModel, ToyTarget
+from specviz.training.answers import answer_batch
+from specviz.training.batches import side_by_side
+from specviz.training.students import EagleStudent
 
 VOCAB = 288
 
@@ -77,6 +82,34 @@ def near_twin(seed: int = 0, noise: float = 0.02) -> Any:
             wobble = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             parameter.add_(noise * parameter.std() * wobble if parameter.dim() == 2 else 0.0)
     return twin
+
+
+@lru_cache(maxsize=1)
+def fitted_eagle() -> Weights:
+    """An EAGLE head of the tiny Llama, fitted for some seconds to a few of its answers."""
+    target = tiny_target()
+    text = target.codec.encode("the quick brown fox and the quick brown")
+    prompts = [text, text[:20], text[4:], text[8:30]]
+    answers = answer_batch(
+        SlotLM(target.model, target.vocab_size),
+        prompts,
+        (),
+        temperatures=[0.0] * 4,
+        max_new_tokens=40,
+        generator=torch.Generator(),
+        taps=(1, 2, 3, FINAL),
+    )
+    torch.manual_seed(0)
+    student = EagleStudent(target.model, (1, 2, 3), torch.arange(0, VOCAB - 8))
+    batch = side_by_side([(a.prompt, a.tokens, a.states) for a in answers], torch.device("cpu"))
+    optimiser = torch.optim.AdamW(student.net.parameters(), 3e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        student.loss(batch)[0].backward()
+        optimiser.step()
+    tensors = {name: tensor.clone() for name, tensor in student.weights().items()}
+    tensors["vocabulary"] = student.vocabulary
+    return Weights("eagle", {"taps": (1, 2, 3)}, tensors, sample_of(target.model))
 
 
 def toy_pair(eos: bool = False) -> tuple[ToyTarget, MarkovDrafter]:

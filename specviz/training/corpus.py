@@ -187,6 +187,12 @@ def build_corpus(
     return _read(files)
 
 
+def default_taps(target: Any) -> tuple[int, ...]:
+    """An early, a middle and a late layer: 2, 15 and 28 of the embedded target's 30."""
+    depth = len(target.lm.layers)
+    return tuple(sorted({min(2, depth), max(depth // 2, 1), max(depth - 2, 1)}))
+
+
 def load_corpus(*folders: str | Path) -> Corpus:
     """Every shard of one or more corpus folders.
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from specviz.engine.certificate import plain_decode
+from specviz.engine.loop import generate
 from specviz.engine.protocols import FINAL, Draft, Drafter, Drafts, Reference, Target
 from specviz.engine.record import matched_lengths
-from specviz.policies import DraftView, Plan
+from specviz.policies import DraftView, FixedK, Plan
 
 K = 6
 N = 24
@@ -31,6 +33,12 @@ def decoded_reference(target: Target, prompt: list[int], taps: tuple[int, ...] =
         lambda low, high: table[low:high],
         everything,
     )
+
+
+def ready(drafter: Drafter, target: Target, context: Sequence[int]) -> None:
+    """What a run would have told the drafter by now: a drafter with taps needs the states."""
+    if drafter.taps:
+        drafter.start(context[:-1], target.prefill(context[:-1], drafter.taps))
 
 
 def always(view: DraftView) -> bool:
@@ -77,9 +85,10 @@ class DrafterContract:
             assert values.shape == (anchors, *width), field.name
 
     def test_propose_all_is_propose_at_every_anchor(self, setting) -> None:
-        _, drafter, reference, drafts = setting
+        target, drafter, reference, drafts = setting
         for anchor in range(reference.anchors):
             context = reference.prompt + reference.output[: anchor + 1]
+            ready(drafter, target, context)
             draft = drafter.propose(context, Plan(K), always)
             n = drafts.drafted[anchor]
             assert len(draft) == n
@@ -96,8 +105,9 @@ class DrafterContract:
         assert matched.min() < K
 
     def test_shorter_plans_give_prefixes(self, setting) -> None:
-        _, drafter, reference, _ = setting
+        target, drafter, reference, _ = setting
         context = reference.prompt + reference.output[:5]
+        ready(drafter, target, context)
         longest = drafter.propose(context, Plan(K), always).tokens
         for k in range(K + 1):
             assert drafter.propose(context, Plan(k), always).tokens == longest[:k]
@@ -108,9 +118,10 @@ class DrafterContract:
         assert draft == Draft(reference.output[2])
 
     def test_stops_when_asked_and_shows_what_it_has(self, setting) -> None:
-        _, drafter, reference, drafts = setting
+        target, drafter, reference, drafts = setting
         anchor = int(np.flatnonzero(drafts.drafted == K)[0])
         context = reference.prompt + reference.output[: anchor + 1]
+        ready(drafter, target, context)
         seen: list[int] = []
 
         def three(view: DraftView) -> bool:
@@ -123,12 +134,28 @@ class DrafterContract:
         assert list(draft.tokens) == drafts.token[anchor, :3].tolist()
 
     def test_context_decides_not_history(self, setting) -> None:
-        _, drafter, reference, _ = setting
+        target, drafter, reference, _ = setting
         early, late = (reference.prompt + reference.output[:n] for n in (4, 12))
+        ready(drafter, target, late)  # the states reach further than the early context needs
         first = drafter.propose(early, Plan(K), always).tokens
         drafter.propose(late, Plan(K), always)
         drafter.propose(early[:-1], Plan(2), always)
         assert drafter.propose(early, Plan(K), always).tokens == first
+
+    def test_rounds_of_a_run_are_the_captured_drafts(self, setting) -> None:
+        """Live, a drafter hears of the text by `observe` only."""
+        target, drafter, reference, drafts = setting
+        n = reference.anchors + 1
+        run = generate(target, drafter, list(reference.prompt), policy=FixedK(3), max_new_tokens=n)
+        self.tell(drafter, reference)
+        lengths = set()
+        for round_ in run:
+            offered = int(drafts.drafted[round_.anchor])
+            k = max(0, min(3, offered, n - 2 - round_.anchor))
+            assert list(round_.draft.tokens) == drafts.token[round_.anchor, :k].tolist()
+            lengths.add(len(round_.path))
+        assert run.token_ids == list(reference.output)
+        assert len(lengths) > 1
 
     def test_overlap_is_a_probability_and_ranks_fit(self, setting) -> None:
         _, _, reference, drafts = setting

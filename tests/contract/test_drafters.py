@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from specviz.drafters.bigram import fit_bigram
+from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
 from specviz.drafters.self_draft import SelfQuant, SelfSkip
+from specviz.drafters.small_lm import small_lm
+from specviz.drafters.trained import TrainedLM
+from specviz.drafters.weights import Weights, sample_of
+from specviz.engine.certificate import plain_decode
 from specviz.engine.protocols import Drafter, Reference, Target
 from specviz.engine.record import matched_lengths
 from tests.contract.drafter_contract import DrafterContract
-from tests.models import near_twin, tiny_target, tokenizer, toy_pair
+from tests.models import fitted_eagle, near_twin, tiny_target, tokenizer, toy_pair
 
 
 def words(target: Target) -> list[int]:
@@ -31,6 +38,15 @@ class TestNGram(DrafterContract):
     def make(cls) -> tuple[Target, Drafter, list[int]]:
         target, _ = toy_pair()
         return target, NGram(), [0, 1, 2, 3]
+
+
+class TestBigram(DrafterContract):
+    @classmethod
+    def make(cls) -> tuple[Target, Drafter, list[int]]:
+        target, _ = toy_pair()
+        prompts = [[first, second] for first in range(8) for second in range(8)]
+        texts = [(prompt, plain_decode(target, prompt, 12)) for prompt in prompts]
+        return target, fit_bigram(texts, target.vocab_size), [0, 1, 2, 3]
 
 
 class TestOracle(DrafterContract):
@@ -71,6 +87,34 @@ class TestSelfSkip(DrafterContract):
     def make(cls) -> tuple[Target, Drafter, list[int]]:
         target = tiny_target()
         return target, SelfSkip([3]), words(target)
+
+
+class TestEagle(DrafterContract):
+    """A head fitted to a few answers, the contract's own among them: it must be right at times."""
+
+    @classmethod
+    def make(cls) -> tuple[Target, Drafter, list[int]]:
+        target = tiny_target()
+        return target, EagleDrafter(fitted_eagle()), words(target)
+
+
+class TestTrainedLM(DrafterContract):
+    """Reduced vocabulary and copied layers, before any training."""
+
+    @classmethod
+    def make(cls) -> tuple[Target, Drafter, list[int]]:
+        target = tiny_target()
+        said = torch.arange(0, target.vocab_size - 8)
+        small = small_lm(target.model, (0, 1, 2), said)
+        decoder = small.get_decoder()
+        tensors = torch.nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
+        weights = Weights(
+            "lm",
+            {"layers": (0, 1, 2)},
+            {**tensors.state_dict(), "vocabulary": said},
+            sample_of(target.model),
+        )
+        return target, TrainedLM(weights), words(target)
 
 
 @pytest.mark.parametrize("match", [0.0, 0.6, 1.0])

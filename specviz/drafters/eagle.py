@@ -1,0 +1,293 @@
+"""EAGLE as a drafter: from the target's hidden states, then on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from specviz.drafters.assemble import no_drafts
+from specviz.drafters.eagle_net import EagleNet
+from specviz.drafters.small_lm import widened
+from specviz.drafters.weights import Weights, check_target
+from specviz.engine.observe import CHUNK, pair_stats
+from specviz.engine.protocols import (
+    Draft,
+    Drafts,
+    Ids,
+    More,
+    Reference,
+    Rows,
+    Target,
+    fingerprint_of,
+)
+from specviz.policies import DraftView, Plan
+from specviz.targets.layer import LayerMemory
+from specviz.trace.schema import TOP_DRAFT
+
+
+class EagleDrafter:
+    """Drafts a chain with an EAGLE head.
+
+    Parameters
+    ----------
+    weights
+        As `specviz train eagle` writes them.
+
+    Notes
+    -----
+    Not suffix-consistent (F7.5): the target's states reach the anchor and no further, so that
+    a draft from the next anchor is another draft. `propose_all` therefore unrolls every anchor
+    twice, on its own tokens and on the realised ones. `confidence` is q of the drafted token.
+    """
+
+    simulated_cost = False
+
+    def __init__(self, weights: Weights, name: str = "eagle", caption: str = "", max_k: int = 15):
+        if max_k < 1:
+            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
+        self.weights, self.name, self.max_k = weights, name, max_k
+        self.caption = caption or f"{name}: one decoder layer on the target's states"
+        self.taps = tuple(weights.settings["taps"])
+        self.fingerprint = fingerprint_of(
+            "eagle",
+            self.taps,
+            *(tensor.numpy().tobytes() for tensor in weights.tensors.values()),
+        )
+        self.net: EagleNet | None = None
+        self._model: object = None
+        self._vocab_size = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._memory = LayerMemory()
+        self._cached: list[int] = []  # tokens of the slots in memory; slot i holds token i + 1
+        self._features: torch.Tensor | None = None  # [tokens seen by the target, hidden]
+
+    def attach(self, target: Target) -> None:
+        """Build the head on the target's last layer and embeddings.
+
+        Raises
+        ------
+        ValueError
+            When it was trained for another target.
+        """
+        model = check_target(self.weights, target, self.name)
+        if self._model is not model:
+            net = EagleNet(model, self.taps, self.weights.tensors["vocabulary"].long())
+            trained = {k: v for k, v in self.weights.tensors.items() if k != "vocabulary"}
+            net.load_state_dict(trained)
+            self.net, self._model = net.eval().requires_grad_(False), model
+        self._vocab_size = target.vocab_size
+        self._forget()
+
+    @torch.inference_mode()
+    def start(self, prompt: Ids, rows: Rows) -> None:
+        self._forget()
+        self._features = self._attached().features(rows.taps)
+
+    @torch.inference_mode()
+    def observe(self, rows: Rows, path: Sequence[int]) -> None:
+        kept = [0, *(node + 1 for node in path)]
+        seen = self._attached().features({tap: rows.taps[tap][kept] for tap in self.taps})
+        self._features = seen if self._features is None else torch.cat([self._features, seen])
+
+    @torch.inference_mode()
+    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+        k = min(plan.k, self.max_k)
+        if k == 0:
+            return Draft(context[-1])
+        net = self._attached()
+        features = self._catch_up(net, context)
+        slots, place = len(self._cached), len(context) - 1
+        tokens: list[int] = []
+        logq: list[float] = []
+        entropy: list[float] = []
+        rows: list[torch.Tensor] = []
+        try:
+            while True:
+                logp = net.logits(features)[0].float().log_softmax(-1)
+                best, index = logp.max(-1)
+                rows.append(logp)
+                tokens.append(int(net.vocabulary[index]))
+                logq.append(float(best))
+                entropy.append(float(torch.special.entr(logp.exp()).sum()))
+                view = DraftView(plan, logq, entropy, np.exp(logq).tolist())
+                if len(tokens) == k or not more(view):
+                    break
+                features = self._step(net, features, tokens[-1:], place + len(tokens))
+        finally:
+            self._memory.crop_to(slots)  # the draft's own keys are of this draft only
+        q = widened(torch.stack(rows), net.vocabulary, self._vocab_size).exp()
+        return Draft.chain(context[-1], tokens, logq, entropy, np.exp(logq).tolist(), q)
+
+    @torch.inference_mode()
+    def propose_all(self, reference: Reference, k: int) -> Drafts:
+        anchors = reference.anchors
+        if anchors == 0:
+            return no_drafts(k)
+        net = self._attached()
+        text = torch.tensor(reference.prompt + reference.realised, device=net.head.device)
+        first = len(reference.prompt)  # place of anchor 0
+        memory = LayerMemory()
+        held = net.features(reference.taps)[: len(text) - 1]
+        n = len(held)
+        causal = torch.ones(n, n, dtype=torch.bool, device=held.device).tril()
+        places = torch.arange(1, n + 1, device=held.device)
+        out = net(held[None], text[None, 1:], places[None], causal[None], memory)
+        at = out[:, first - 1 : first - 1 + anchors]  # slot i - 1 holds token i
+        visible = causal[first - 1 : first - 1 + anchors]
+        own = _Unroll(net, at, places[first - 1 : first - 1 + anchors], visible, memory)
+        free = self._free(net, own.copy(), k)
+        realised = torch.tensor(reference.realised, device=held.device)
+        return Drafts(
+            drafted=np.full(anchors, k), **free, **self._forced(net, own, reference, realised, k)
+        )
+
+    def _free(self, net: EagleNet, unroll: _Unroll, k: int) -> dict[str, np.ndarray]:
+        columns: dict[str, list[np.ndarray]] = {c: [] for c in ("token", "logq", "entropy")}
+        for depth in range(k):
+            logp = net.logits(unroll.features)[0].float().log_softmax(-1)
+            best, index = logp.max(-1)
+            token = net.vocabulary[index]
+            for name, column in (
+                ("token", token),
+                ("logq", best),
+                ("entropy", torch.special.entr(logp.exp()).sum(-1)),
+            ):
+                columns[name].append(column.cpu().numpy())
+            if depth + 1 < k:
+                unroll.go(token)
+        stacked = {name: np.stack(column, 1) for name, column in columns.items()}
+        return {**stacked, "confidence": np.exp(stacked["logq"])}
+
+    def _forced(
+        self, net: EagleNet, unroll: _Unroll, reference: Reference, realised: torch.Tensor, k: int
+    ) -> dict[str, np.ndarray]:
+        anchors, end = reference.anchors, len(reference.realised)
+        columns = {
+            "path_logq": np.full((anchors, k), np.nan),
+            "path_rank": np.full((anchors, k), -1),
+            "overlap": np.full((anchors, k), np.nan),
+            "kl": np.full((anchors, k), np.nan),
+            "top4_ids": np.full((anchors, k, TOP_DRAFT), -1),
+        }
+        for depth in range(k):
+            # The draft's token at this depth stands against output token anchor + depth + 1.
+            last = min(anchors, end - 1 - depth)
+            for low in range(0, last, CHUNK):
+                high = min(low + CHUNK, last)
+                q = widened(
+                    net.logits(unroll.features[0, low:high]), net.vocabulary, self._vocab_size
+                )
+                there = slice(low + depth + 1, high + depth + 1)
+                p = reference.logits(there.start, there.stop).to(q.device)
+                stats = pair_stats(p, q, realised[there])
+                columns["path_logq"][low:high, depth] = stats.logq
+                columns["path_rank"][low:high, depth] = stats.rank
+                columns["overlap"][low:high, depth] = stats.overlap
+                columns["kl"][low:high, depth] = stats.kl
+                columns["top4_ids"][low:high, depth] = stats.top_ids
+            if depth + 1 < k:
+                fed = torch.nn.functional.pad(realised, (0, k))
+                unroll.go(fed[depth + 1 : depth + 1 + anchors])
+        columns["top4_ids"] = columns["top4_ids"].reshape(anchors, k * TOP_DRAFT)
+        return columns
+
+    @torch.inference_mode()
+    def tie_after(self, context: Ids) -> tuple[float, float]:
+        """Top-2 margin (nats) of the first drafted token and the logit noise of its batch shape.
+
+        Noise is the largest difference of a logit between running the anchor's slot alone and
+        with all others; a draft that differs between live and capture where margin <= 4 noise
+        is a near-tie decided by rounding (see `specviz.engine.certificate`).
+        """
+        net = self._attached()
+        self._memory, self._cached = LayerMemory(), []
+        together = net.logits(self._catch_up(net, context))[0].double()
+        self._memory.crop_to(len(self._cached) - 1)
+        self._cached.pop()
+        alone = net.logits(self._catch_up(net, context))[0].double()
+        best = alone.topk(2).values
+        return float(best[0] - best[1]), float((alone - together).abs().max())
+
+    def _catch_up(self, net: EagleNet, context: Ids) -> torch.Tensor:
+        """Run the slots that memory lacks; the features [1, 1, hidden] in the anchor's slot."""
+        fed = list(context[1:])
+        if not fed:
+            raise ValueError(f"{self.name} needs a context of at least two tokens.")
+        seen = 0 if self._features is None else len(self._features)
+        if self._features is None or seen < len(fed):
+            raise RuntimeError(
+                f"{self.name} has the target's states of {seen} tokens and needs {len(fed)}: "
+                "start it with what prefill returned, and let it observe every round."
+            )
+        known = 0
+        for mine, theirs in zip(self._cached, fed[:-1], strict=False):
+            if mine != theirs:
+                break
+            known += 1
+        self._memory.crop_to(known)
+        del self._cached[known:]
+        n = len(fed)
+        device = self._features.device
+        places = torch.arange(known + 1, n + 1, device=device)
+        visible = torch.arange(n, device=device) <= places[:, None] - 1
+        out = net(
+            self._features[None, known:n],
+            torch.tensor([fed[known:]], device=device),
+            places[None],
+            visible[None],
+            self._memory,
+        )
+        self._cached = fed
+        return out[:, -1:]
+
+    def _step(
+        self, net: EagleNet, features: torch.Tensor, tokens: list[int], place: int
+    ) -> torch.Tensor:
+        device = features.device
+        slots = self._memory.get_seq_length() + 1
+        return net(
+            features,
+            torch.tensor([tokens], device=device),
+            torch.tensor([[place]], device=device),
+            torch.ones(1, 1, slots, dtype=torch.bool, device=device),
+            self._memory,
+        )
+
+    def _attached(self) -> EagleNet:
+        if self.net is None:
+            raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
+        return self.net
+
+
+class _Unroll:
+    """Drafts from all anchors side by side; each sees the text up to its anchor, and itself."""
+
+    def __init__(
+        self,
+        net: EagleNet,
+        features: torch.Tensor,
+        places: torch.Tensor,
+        visible: torch.Tensor,
+        memory: LayerMemory,
+    ) -> None:
+        self.net, self.features, self.places = net, features, places
+        self.visible, self.memory = visible, memory
+
+    def copy(self) -> _Unroll:
+        memory = LayerMemory()
+        memory.keys, memory.values = self.memory.keys, self.memory.values
+        return _Unroll(self.net, self.features, self.places, self.visible, memory)
+
+    def go(self, tokens: torch.Tensor) -> None:
+        """One token deeper."""
+        anchors = len(tokens)
+        own = torch.eye(anchors, dtype=torch.bool, device=tokens.device)
+        self.visible = torch.cat([self.visible, own], 1)
+        self.places = self.places + 1
+        self.features = self.net(
+            self.features, tokens[None], self.places[None], self.visible[None], self.memory
+        )

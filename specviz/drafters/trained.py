@@ -1,0 +1,99 @@
+"""Drafters from files: what comes with specviz, and what `specviz train` wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from specviz._data_files import data_file
+from specviz.drafters.bigram import Bigram
+from specviz.drafters.eagle import EagleDrafter
+from specviz.drafters.lm import LMDrafter
+from specviz.drafters.small_lm import small_lm
+from specviz.drafters.weights import Weights, check_target, load_weights
+from specviz.engine.protocols import Drafter, Target
+
+#: The weights and the card in a folder that `specviz train` wrote.
+WEIGHTS, CARD = "drafter.safetensors", "card.json"
+
+
+class TrainedLM(LMDrafter):
+    """A small language model distilled from its target, on the target's frozen embeddings."""
+
+    def __init__(self, weights: Weights, name: str = "lm", max_k: int = 15) -> None:
+        self.weights = weights
+        self.layers = tuple(weights.settings["layers"])
+        super().__init__(
+            None, name=name, caption=f"{name}: {len(self.layers)} distilled layers", max_k=max_k
+        )
+        self._of: Any = None
+
+    def attach(self, target: Target) -> None:
+        model = check_target(self.weights, target, self.name)
+        if self._of is not model:
+            tensors = dict(self.weights.tensors)
+            small = small_lm(model, self.layers, tensors.pop("vocabulary").long())
+            decoder = small.get_decoder()
+            for part, module in (("layers", decoder.layers), ("norm", decoder.norm)):
+                mine = {k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(part)}
+                module.load_state_dict(mine)
+            self.model, self._of = small, model
+        super().attach(target)
+
+
+def trained_drafter(file: Path, name: str) -> Drafter:
+    """The drafter in a weights file, not yet attached.
+
+    Raises
+    ------
+    ValueError
+        When the file is damaged or of a family this version does not know.
+    """
+    weights = load_weights(file)
+    if weights.family == "lm":
+        return TrainedLM(weights, name)
+    if weights.family == "eagle":
+        return EagleDrafter(weights, name)
+    if weights.family == "bigram":
+        return Bigram.from_tensors(weights.tensors, name=name)
+    raise ValueError(f"{file} holds a {weights.family!r} drafter, which this specviz cannot run.")
+
+
+def shipped_names() -> list[str]:
+    """Names of the trained drafters that come with specviz."""
+    try:
+        folder = data_file("drafters/README.md").parent
+    except FileNotFoundError:
+        return []
+    return sorted(card.stem for card in folder.glob("*.json"))
+
+
+def shipped_card(name: str) -> dict[str, Any] | None:
+    """The card of a drafter that comes with specviz, or None if there is none of that name."""
+    if not name.replace("-", "").isalnum():
+        return None
+    try:
+        card: dict[str, Any] = json.loads(data_file(f"drafters/{name}.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    return card
+
+
+def shipped_drafter(name: str, card: dict[str, Any]) -> Drafter:
+    """A drafter that comes with specviz, its file checked against the card's SHA-256.
+
+    Raises
+    ------
+    ValueError
+        When the file is not the one the card describes.
+    """
+    file = data_file(f"drafters/{name}.safetensors")
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != card["sha256"]:
+        raise ValueError(
+            f"{file} is not the file that its card describes (SHA-256 {found[:12]}..., expected "
+            f"{card['sha256'][:12]}...): restore it from the repository."
+        )
+    return trained_drafter(file, name)

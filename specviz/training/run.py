@@ -1,0 +1,199 @@
+"""From a target and a corpus to a drafter on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from specviz import __version__
+from specviz.drafters.bigram import fit_bigram
+from specviz.drafters.trained import CARD, WEIGHTS
+from specviz.drafters.weights import Weights, sample_of, save_weights
+from specviz.refuse import whole
+from specviz.trace.store import placed
+from specviz.training.batches import batch_of
+from specviz.training.corpus import Corpus
+from specviz.training.held_out import hold_out
+from specviz.training.loop import Schedule, train
+from specviz.training.students import EagleStudent, LMStudent, Student
+
+FAMILIES = ("lm", "eagle", "bigram")
+
+
+def train_drafter(
+    family: str,
+    target: Any,
+    corpus: Corpus,
+    out: str | Path,
+    *,
+    schedule: Schedule = Schedule(),  # noqa: B008 - frozen, and the default is worth showing
+    vocabulary: int = 8192,
+    layers: Sequence[int] | None = None,
+    mix: Mapping[str, float] | None = None,
+    max_tokens: int | None = None,
+    progress: bool = True,
+) -> Path:
+    """Train a drafter for a torch target; go on where an earlier call was stopped.
+
+    Parameters
+    ----------
+    family
+        "lm", a few of the target's layers distilled; "eagle", one layer on the target's hidden
+        states; "bigram", counts of the corpus, as a control.
+    corpus
+        The target's answers (`build_corpus`, with taps); a few are held out for measuring.
+    out
+        Folder for the weights, the card, the log and the checkpoint.
+    vocabulary
+        How many tokens the drafter can say: the most frequent of the corpus. Its head costs
+        that much less, in training and in drafting.
+    layers
+        Of "lm": which of the target's layers to begin with; the first two and the last
+        two, and one in the middle by default.
+    mix
+        Weight of each content type; the corpus as it is by default.
+    max_tokens
+        Answer tokens to learn from, at most.
+
+    Returns
+    -------
+    Path
+        The folder; `load_drafter` takes it.
+
+    Raises
+    ------
+    ValueError
+        For an unknown family or content type, a corpus that does not fit, or an `out` that
+        holds another training.
+
+    Examples
+    --------
+    >>> train_drafter("eagle", target, load_corpus("corpus"), "runs/eagle")  # doctest: +SKIP
+    """
+    if family not in FAMILIES:
+        raise ValueError(f"Families that can be trained are {', '.join(FAMILIES)}, not {family!r}.")
+    model = getattr(target, "model", None)
+    if model is None or not hasattr(model, "get_decoder"):
+        raise ValueError(f"Training starts from a torch target's weights; {target!r:.60} has none.")
+    if family != "bigram" and not corpus.taps:
+        raise ValueError("Training needs the target's states: build the corpus with taps.")
+    whole("vocabulary", vocabulary, 2)
+    folder = Path(out)
+    learn, held_out = hold_out(corpus)
+    learn = mixed(learn, mix, max_tokens, schedule.seed)
+    card = {
+        "family": family,
+        "specviz": __version__,
+        "target": target.name,
+        "target_caption": target.caption,
+        "corpus": _described(learn),
+        "held_out_prompts": len(held_out),
+        "seed": schedule.seed,
+    }
+    if family == "bigram":
+        tensors = fit_bigram(learn.texts(), target.vocab_size).to_tensors()
+        return _finish(folder, Weights("bigram", {}, tensors, sample_of(model)), card)
+    student, settings = _student(family, model, learn, target, vocabulary, layers)
+    log = train(student, learn, held_out, folder, schedule, progress=progress)
+    tensors = {**student.weights(), "vocabulary": student.vocabulary.to(torch.int32)}
+    card |= {
+        **settings,
+        "vocabulary": len(student.vocabulary),
+        "steps": schedule.steps,
+        "rate": schedule.rate,
+        "batch_tokens": schedule.batch_tokens,
+        "hours": log[-1]["hours"],
+        "tokens": log[-1]["tokens"],
+        "log": log,
+    }
+    return _finish(folder, Weights(family, settings, tensors, sample_of(model)), card)
+
+
+def mixed(
+    corpus: Corpus, mix: Mapping[str, float] | None, max_tokens: int | None, seed: int
+) -> Corpus:
+    """Rows of a corpus in the proportions of a mix (of answer tokens), no row twice.
+
+    Raises
+    ------
+    ValueError
+        When a content type of the mix is not in the corpus.
+    """
+    kinds = np.array(corpus.table["content_type"].to_pylist())
+    sizes = np.array([len(answer) for _, answer in corpus.texts()])
+    shares = dict(mix) if mix is not None else {}
+    missing = sorted(set(shares) - set(kinds))
+    if missing:
+        raise ValueError(f"The corpus has no {', '.join(missing)}: it has {sorted(set(kinds))}.")
+    if mix is not None and (min(shares.values()) < 0 or sum(shares.values()) <= 0):
+        raise ValueError("Weights of the mix must be 0 or more, and one of them above 0.")
+    total = sum(shares.values())
+    budget = float(max_tokens if max_tokens is not None else sizes.sum())
+    for kind, share in shares.items():  # as much as the scarcest type allows
+        if share > 0:
+            budget = min(budget, sizes[kinds == kind].sum() * total / share)
+    order = np.random.default_rng([seed, 1]).permutation(len(corpus))
+    kept: list[int] = []
+    for group in shares or [None]:
+        mine = order if group is None else order[kinds[order] == group]
+        limit = budget if group is None else budget * shares[group] / total
+        kept += mine[np.cumsum(sizes[mine]) <= limit].tolist()
+    return corpus.select(sorted(kept))
+
+
+def _student(
+    family: str,
+    model: Any,
+    corpus: Corpus,
+    target: Any,
+    vocabulary: int,
+    layers: Sequence[int] | None,
+) -> tuple[Student, dict[str, Any]]:
+    counts = Counter(token for _, answer in corpus.texts() for token in answer)
+    often = [token for token, _ in counts.most_common(vocabulary)]
+    said = torch.tensor(sorted({*often, *target.eos_ids}))
+    if family == "lm":
+        depth = len(model.get_decoder().layers)
+        chosen = tuple(layers) if layers is not None else _spread(depth)
+        return LMStudent(model, chosen, said), {"layers": chosen}
+    taps = corpus.taps[:-1]
+    student = EagleStudent(model, taps, said)
+    student.scale_to(batch_of(corpus, range(min(8, len(corpus))), target.lm.device))
+    return student, {"taps": taps}
+
+
+def _spread(depth: int) -> tuple[int, ...]:
+    return tuple(sorted({0, 1, depth // 2, max(depth - 2, 0), depth - 1} & set(range(depth))))
+
+
+def _described(corpus: Corpus) -> dict[str, Any]:
+    table = corpus.table.to_pandas()
+    table["tokens"] = table["output_ids"].map(len)
+    return {
+        "answers": len(corpus),
+        "tokens": int(table["tokens"].sum()),
+        "tokens_by_type": {
+            k: int(v) for k, v in table.groupby("content_type")["tokens"].sum().items()
+        },
+        "tokens_by_temperature": {
+            f"{k:.2g}": int(v) for k, v in table.groupby("temperature")["tokens"].sum().items()
+        },
+    }
+
+
+def _finish(folder: Path, weights: Weights, card: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / WEIGHTS
+    save_weights(weights, file)
+    card["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    card["bytes"] = file.stat().st_size
+    with placed(folder / CARD) as temporary:
+        temporary.write_text(json.dumps(card, indent=1) + "\n", "utf-8")
+    return folder

@@ -1,0 +1,193 @@
+"""What is trained: a network, its loss against the target, and how far its drafts would go.
+
+A student learns the target's whole distribution at every token of an answer, cut to the reduced
+vocabulary, whatever token was then sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from specviz.drafters.eagle_net import EagleNet
+from specviz.drafters.small_lm import ReducedHead, small_lm
+from specviz.targets.layer import LayerMemory
+from specviz.training.batches import Batch
+
+
+class Student(Protocol):
+    """A drafter in training."""
+
+    family: str
+
+    @property
+    def net(self) -> nn.Module: ...
+    @property
+    def vocabulary(self) -> torch.Tensor: ...
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
+        """What to minimise, and the cross-entropy (nats) of the next token alone."""
+        ...
+
+    def matches(self, batch: Batch, k: int) -> torch.Tensor:
+        """Bool [batch, answer columns, k]: the draft's token at that depth is the answer's.
+
+        Each depth is fed the answer's own tokens, so that what follows the first False is not
+        what the drafter would have gone on to draft; leading Trues are all that counts.
+        """
+        ...
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trained tensors by name."""
+        ...
+
+
+class EagleStudent:
+    """EAGLE trained as it drafts: on the target's states first, then on its own features.
+
+    Parameters
+    ----------
+    depths
+        How many tokens of a draft each anchor is trained on.
+    discount
+        Weight of a depth against the one before it.
+    """
+
+    family = "eagle"
+
+    def __init__(
+        self,
+        model: Any,
+        taps: Sequence[int],
+        vocabulary: torch.Tensor,
+        depths: int = 3,
+        discount: float = 0.8,
+    ) -> None:
+        self.net = EagleNet(model, taps, vocabulary)
+        self.vocabulary = self.net.vocabulary
+        self.depths, self.discount = depths, discount
+
+    def scale_to(self, batch: Batch) -> None:
+        """Start with features as large as the layer is used to: the states' own size."""
+        last = batch.states[..., len(self.net.taps) - 1, :]
+        size = last[batch.positions > 0].square().mean(-1).sqrt().median()
+        with torch.no_grad():
+            self.net.fuse.weight.mul_(size)
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
+        parts = []
+        teacher = _teacher(batch, self.net.head)
+        for depth, features in enumerate(self._unroll(batch, self.depths)):
+            parts.append(_cross_entropy(teacher, self.net.logits(features), batch, depth))
+        weights = [self.discount**depth for depth in range(len(parts))]
+        total = sum(w * part for w, part in zip(weights, parts, strict=True))
+        assert isinstance(total, torch.Tensor)
+        return total / sum(weights), float(parts[0].detach())
+
+    def matches(self, batch: Batch, k: int) -> torch.Tensor:
+        said = []
+        for features in self._unroll(batch, k):
+            said.append(self.net.vocabulary[self.net.logits(features).argmax(-1)])
+        return torch.stack(
+            [_agree(tokens, batch, depth) for depth, tokens in enumerate(said, start=1)], -1
+        )
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return dict(self.net.state_dict())
+
+    def _unroll(self, batch: Batch, depths: int) -> list[torch.Tensor]:
+        """Features [batch, answer columns, hidden] at each depth of the drafts from every anchor,
+        fed the answer's own tokens."""
+        held = batch.states[:, :-1, : len(self.net.taps)]
+        features = nn.functional.pad(self.net.fused(held), (0, 0, 1, 0))  # slot i holds i - 1
+        causal = batch.causal
+        # No slot for a text's first token: nothing was held before it.
+        rows = torch.arange(len(causal), device=causal.device)
+        causal[rows, :, batch.pads] = torch.eye(
+            causal.shape[1], dtype=torch.bool, device=causal.device
+        )[batch.pads]
+        memory = LayerMemory()
+        out = self.net(features, batch.tokens, batch.positions, causal, memory)
+        found = [out[:, batch.start :]]
+        anchors = found[0].shape[1]
+        own = torch.eye(anchors, dtype=torch.bool, device=out.device).expand(len(out), -1, -1)
+        visible = causal[:, batch.start :]
+        tokens = nn.functional.pad(batch.tokens[:, batch.start :], (0, depths))
+        places = batch.positions[:, batch.start :]
+        for depth in range(1, depths):
+            # A draft sees the target's states up to its anchor, then its own features only.
+            visible = torch.cat([visible, own], -1)
+            found.append(
+                self.net(
+                    found[-1],
+                    tokens[:, depth : depth + anchors],
+                    places + depth,
+                    visible,
+                    memory,
+                )
+            )
+        return found
+
+
+class LMStudent:
+    """A small language model, a few of the target's layers, trained on the target's words."""
+
+    family = "lm"
+
+    def __init__(self, model: Any, layers: Sequence[int], vocabulary: torch.Tensor) -> None:
+        self.layers = tuple(layers)
+        self.model = small_lm(model, layers, vocabulary)
+        decoder = self.model.get_decoder()
+        self.net = nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
+        self.head: ReducedHead = self.model.get_output_embeddings()
+        self.vocabulary = self.head.vocabulary
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
+        part = _cross_entropy(_teacher(batch, self.head.weight), self._logits(batch), batch, 0)
+        return part, float(part.detach())
+
+    def matches(self, batch: Batch, k: int) -> torch.Tensor:
+        said = self.head.vocabulary[self._logits(batch).argmax(-1)]
+        right = nn.functional.pad(_agree(said, batch, 1), (0, k))
+        anchors = said.shape[1]
+        return torch.stack([right[:, depth : depth + anchors] for depth in range(k)], -1)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return dict(self.net.state_dict())
+
+    def _logits(self, batch: Batch) -> torch.Tensor:
+        visible = torch.zeros(batch.causal.shape, dtype=self.head.weight.dtype)
+        visible.masked_fill_(~batch.causal, torch.finfo(visible.dtype).min)
+        out = self.model.get_decoder()(
+            input_ids=batch.tokens,
+            attention_mask=visible[:, None],
+            position_ids=batch.positions,
+            use_cache=False,
+        )
+        return self.head.reduced(out.last_hidden_state[:, batch.start :])
+
+
+def _teacher(batch: Batch, head: torch.Tensor) -> torch.Tensor:
+    """The target's distribution after every answer column, over the reduced vocabulary."""
+    final = batch.states[:, batch.start :, -1].to(head.dtype)
+    with torch.no_grad():
+        return nn.functional.linear(final, head).softmax(-1)
+
+
+def _cross_entropy(
+    teacher: torch.Tensor, logits: torch.Tensor, batch: Batch, depth: int
+) -> torch.Tensor:
+    """Mean cross-entropy (nats) of drafts' tokens at a depth (0 is the first)."""
+    taught = batch.teaches(depth + 1)
+    wanted = teacher[:, depth:][taught[:, : teacher.shape[1] - depth]]
+    said = logits[taught]
+    return nn.functional.cross_entropy(said, wanted)
+
+
+def _agree(said: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:
+    """Whether what drafts say at a depth (1 is the first) is the answer's token there."""
+    answers = nn.functional.pad(batch.tokens[:, batch.start :], (0, depth))
+    return (said == answers[:, depth:]) & batch.teaches(depth)
