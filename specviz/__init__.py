@@ -31,15 +31,23 @@ _HOME = {
     "load_trace": "specviz.trace",
     "replay": "specviz.analysis.replay",
     "optimal_k": "specviz.analysis.optimal_k",
+    "compare_drafters": "specviz.analysis.controls",
+    "family_table": "specviz.analysis.families",
+    "drafter_cards": "specviz.cards",
+    "learning_log": "specviz.cards",
     "report": "specviz.reporting",
 }
 
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
+    from specviz.analysis.controls import compare_drafters as compare_drafters
+    from specviz.analysis.families import family_table as family_table
     from specviz.analysis.optimal_k import optimal_k as optimal_k
     from specviz.analysis.replay import replay as replay
     from specviz.campaign import capture as capture
+    from specviz.cards import drafter_cards as drafter_cards
+    from specviz.cards import learning_log as learning_log
     from specviz.cost import CostModel as CostModel
     from specviz.engine.acceptance import Greedy as Greedy
     from specviz.engine.loop import generate as generate

@@ -75,9 +75,9 @@ def train(
     ] = None,
     layers: Annotated[str, typer.Option(help="Of lm: layers to begin with, as 0,1,28,29.")] = "",
     vocabulary: Annotated[int, typer.Option(min=2, help="Tokens the drafter can say.")] = 8192,
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 800,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1400,
     rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Answer tokens per step.")] = 1200,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Answer tokens per step.")] = 640,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
 ) -> None:

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.cards import drafter_names
+
 if TYPE_CHECKING:
     from specviz.engine.protocols import Drafter, Target
 
@@ -112,13 +114,7 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
     _engine()
     from specviz.drafters.ngram import NGram
     from specviz.drafters.self_draft import SelfQuant, SelfSkip
-    from specviz.drafters.trained import (
-        WEIGHTS,
-        shipped_card,
-        shipped_drafter,
-        shipped_names,
-        trained_drafter,
-    )
+    from specviz.drafters.trained import WEIGHTS, shipped_drafter, trained_drafter
 
     makers: dict[str, Callable[[], Drafter]] = {
         "ngram": NGram,
@@ -128,15 +124,15 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
     }
     if name in makers:
         drafter = makers[name]()
-    elif (card := shipped_card(name)) is not None:
-        drafter = shipped_drafter(name, card)
+    elif name in drafter_names():
+        drafter = shipped_drafter(name)
     elif (Path(name) / WEIGHTS).is_file():
         drafter = trained_drafter(Path(name) / WEIGHTS, Path(name).resolve().name)
     elif (Path(name) / "config.json").is_file():
         drafter = _smaller_lm(name, target)
     else:
         raise ValueError(
-            f"No drafter {name!r}: choose {', '.join([*list(makers)[:3], *shipped_names()])}, "
+            f"No drafter {name!r}: choose {', '.join([*list(makers)[:3], *drafter_names()])}, "
             "self-quant-3bit, a folder that `specviz train` wrote, or the folder of a smaller "
             "model with the target's tokens."
         )

@@ -1,27 +1,28 @@
 """Make the drafters that come with specviz, from nothing: corpora, training, measuring, cards.
 
-    python data/drafters/build.py corpus general     # or code, prose: answers of the target
+    python data/drafters/build.py corpus general-a   # any name in CORPORA: the target's answers
     python data/drafters/build.py train eagle        # any name in RUNS
     python data/drafters/build.py measure            # the evaluation prompts, all drafters
     python data/drafters/build.py ship               # weights and cards into data/drafters
 
-Every step goes on where it was stopped, and takes one core (the first two for about half an hour
-each time). Work files lie in ./out/drafters.
+Every step goes on where it was stopped, and uses one core. Work files lie in ./out/drafters.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import specviz as sv
-from specviz.analysis.controls import compare_drafters
+from specviz.analysis import family_table
+from specviz.drafters.trained import CARD, WEIGHTS
+from specviz.prompt_set import Prompt
 from specviz.training.corpus import build_corpus, default_taps, load_corpus
 from specviz.training.loop import Schedule
 from specviz.training.prompts import training_prompts
@@ -29,15 +30,33 @@ from specviz.training.run import train_drafter
 
 HERE = Path(__file__).resolve().parent
 WORK = Path("out/drafters")
-K = 7
 
 #: Prompts of each corpus: all types alike, and more of the two that the puzzle is about.
-CORPORA = {
-    "general": lambda: training_prompts(6144, seed=0)[:1536],
+CORPORA: dict[str, Callable[[], list[Prompt]]] = {
+    "general-a": lambda: training_prompts(6144, seed=0)[:768],
+    "general-b": lambda: training_prompts(6144, seed=0)[3072:3840],
     "code": lambda: training_prompts(2304, seed=0, mix={"code": 1})[768:1536],
     "prose": lambda: training_prompts(2304, seed=0, mix={"prose": 1})[768:1536],
 }
-RUNS: dict[str, dict[str, Any]] = {}
+_OTHERS = ("structured", "explanation", "maths", "dialogue", "copy_edit", "mixed")
+
+
+def _weighted(code: float, prose: float) -> dict[str, float]:
+    """Shares of code and prose; the other types share what is left."""
+    rest = (1 - code - prose) / len(_OTHERS)
+    return {"code": code, "prose": prose, **dict.fromkeys(_OTHERS, rest)}
+
+
+#: Arguments of `train_drafter`. The three specialised ones differ in their mix alone.
+_SPECIAL = {"family": "eagle", "max_tokens": 110_000, "steps": 600}
+RUNS: dict[str, dict[str, Any]] = {
+    "bigram": {"family": "bigram"},
+    "lm": {"family": "lm", "layers": (0, 1, 2, 10, 20, 29), "steps": 1300},
+    "eagle": {"family": "eagle", "steps": 1600},
+    "eagle-code": {**_SPECIAL, "mix": _weighted(0.8, 0.05)},
+    "eagle-prose": {**_SPECIAL, "mix": _weighted(0.05, 0.8)},
+    "eagle-mixed": {**_SPECIAL, "mix": _weighted(0.425, 0.425)},
+}
 
 
 def corpus(name: str) -> None:
@@ -45,3 +64,52 @@ def corpus(name: str) -> None:
     build_corpus(
         target, CORPORA[name](), WORK / f"corpus-{name}", taps=default_taps(target), batch_size=96
     )
+
+
+def train(name: str) -> None:
+    settings = dict(RUNS[name])
+    steps = settings.pop("steps", 1)
+    train_drafter(
+        settings.pop("family"),
+        sv.load_target(),
+        load_corpus(*(WORK / f"corpus-{part}" for part in CORPORA)),
+        WORK / name,
+        schedule=Schedule(steps=steps, evaluate_every=max(steps // 9, 1)),
+        **settings,
+    )
+
+
+def measure() -> None:
+    """Code and prose of the evaluation prompts, greedy, with every drafter at every anchor."""
+    target = sv.load_target()
+    drafters = [sv.load_drafter(WORK / name, target) for name in RUNS]
+    sv.capture(
+        sv.prompts(content_type=["code", "prose"]),
+        target,
+        drafters,
+        k=7,
+        max_new_tokens=96,
+        out=WORK / "measured",
+    )
+
+
+def ship() -> None:
+    """Copy weights and cards; each card gets what was measured, beside its controls."""
+    table = family_table(sv.load_trace(WORK / "measured"), bigram="bigram")
+    for name in RUNS:
+        card = json.loads((WORK / name / CARD).read_text("utf-8"))
+        card |= {
+            "name": name,
+            "licence": "Apache-2.0, as the target's",
+            "mix": RUNS[name].get("mix"),
+        }
+        mine = table[table["drafter"] == name].drop(columns="drafter")
+        card["measured"] = json.loads(mine.to_json(orient="records"))
+        shutil.copyfile(WORK / name / WEIGHTS, HERE / f"{name}.safetensors")
+        (HERE / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    step, *names = sys.argv[1:]
+    {"corpus": corpus, "train": train, "measure": measure, "ship": ship}[step](*names)

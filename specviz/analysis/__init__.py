@@ -2,6 +2,8 @@
 
 from specviz.analysis.branching import ebf_means, entropy, entropy_by, hill
 from specviz.analysis.by_k import length_by_k, speedup_by_k
+from specviz.analysis.controls import compare_drafters, rounds_by_prompt, shuffled_control
+from specviz.analysis.families import family_table
 from specviz.analysis.optimal_k import OptimalK, optimal_k
 from specviz.analysis.replay import Replay, replay
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
@@ -12,15 +14,19 @@ __all__ = [
     "OptimalK",
     "Replay",
     "accepted_lengths",
+    "compare_drafters",
     "ebf_means",
     "entropy",
     "entropy_by",
+    "family_table",
     "hill",
     "length_by_k",
     "optimal_k",
     "ratio_difference",
     "ratio_interval",
     "replay",
+    "rounds_by_prompt",
+    "shuffled_control",
     "speedup_by_k",
     "survival_by",
 ]

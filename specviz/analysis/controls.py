@@ -226,8 +226,7 @@ def _exchange(anchors: Anchors, seed: int) -> Ints:
                 f"Content type {content_type!r} has one prompt only, so there is no other text to "
                 "hold its drafts against: capture a second one, or leave the type out."
             )
-        rng = np.random.default_rng([seed, *str(content_type).encode()])
-        cycle = rng.permutation(members)
+        cycle = np.random.default_rng(seed).permutation(members)
         text_of[cycle] = np.roll(cycle, 1)
     return text_of
 

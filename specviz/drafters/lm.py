@@ -97,7 +97,7 @@ class LMDrafter:
             best, token = rows[-1].max(-1)
             tokens.append(int(token))
             logq.append(float(best))
-            entropy.append(-float((rows[-1].exp() * rows[-1]).sum()))
+            entropy.append(float(torch.special.entr(rows[-1].exp()).sum()))
             view = DraftView(plan, logq, entropy, np.exp(logq).tolist())
             if len(tokens) == k or not more(view):
                 break
@@ -150,7 +150,8 @@ class LMDrafter:
         self._cached = list(context)
         row = lm.unembed(alone)[0].double()
         best = row.topk(2).values
-        return float(best[0] - best[1]), float((row - among).abs().max())
+        said = row > -torch.inf  # a reduced vocabulary: no noise where there is no logit
+        return float(best[0] - best[1]), float((row - among)[said].abs().max())
 
     def _unroll(
         self, lm: SlotLM, predictions: Predictions, needed: dict[int, int], reference: Reference
@@ -212,7 +213,7 @@ def _predict(logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
     """Greedy token, its ln q, the entropy (nats) and q, per row."""
     logp = logits.float().log_softmax(-1)
     best, token = logp.max(-1)
-    entropy = -(logp.exp() * logp).sum(-1)
+    entropy = torch.special.entr(logp.exp()).sum(-1)  # 0 where a token cannot be said
     return (
         token.cpu().numpy(),
         best.cpu().numpy(),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from specviz._data_files import data_file
+from specviz.cards import drafter_card
 from specviz.drafters.bigram import Bigram
 from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
@@ -61,34 +61,15 @@ def trained_drafter(file: Path, name: str) -> Drafter:
     raise ValueError(f"{file} holds a {weights.family!r} drafter, which this specviz cannot run.")
 
 
-def shipped_names() -> list[str]:
-    """Names of the trained drafters that come with specviz."""
-    try:
-        folder = data_file("drafters/README.md").parent
-    except FileNotFoundError:
-        return []
-    return sorted(card.stem for card in folder.glob("*.json"))
-
-
-def shipped_card(name: str) -> dict[str, Any] | None:
-    """The card of a drafter that comes with specviz, or None if there is none of that name."""
-    if not name.replace("-", "").isalnum():
-        return None
-    try:
-        card: dict[str, Any] = json.loads(data_file(f"drafters/{name}.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    return card
-
-
-def shipped_drafter(name: str, card: dict[str, Any]) -> Drafter:
-    """A drafter that comes with specviz, its file checked against the card's SHA-256.
+def shipped_drafter(name: str) -> Drafter:
+    """A drafter that comes with specviz, its file checked against its card's SHA-256.
 
     Raises
     ------
     ValueError
         When the file is not the one the card describes.
     """
+    card = drafter_card(name)
     file = data_file(f"drafters/{name}.safetensors")
     found = hashlib.sha256(file.read_bytes()).hexdigest()
     if found != card["sha256"]:

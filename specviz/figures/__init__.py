@@ -1,6 +1,7 @@
 """Pictures: pure functions from tables to plotly figures. They compute nothing but layout."""
 
 from specviz.figures.entropy_by_type import plot_entropy_by_type
+from specviz.figures.learning import plot_learning
 from specviz.figures.length_by_k import plot_length_by_k
 from specviz.figures.position_entropy import plot_position_entropy
 from specviz.figures.speedup_by_k import plot_speedup_by_k
@@ -8,6 +9,7 @@ from specviz.figures.survival import plot_survival
 
 __all__ = [
     "plot_entropy_by_type",
+    "plot_learning",
     "plot_length_by_k",
     "plot_position_entropy",
     "plot_speedup_by_k",

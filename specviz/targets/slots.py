@@ -227,6 +227,9 @@ def without_layers(model: Any, left_out: Sequence[int]) -> Any:
     kept = [i for i in range(len(model.get_decoder().layers)) if i not in set(left_out)]
     thin = copy.copy(model)
     thin._modules = dict(model._modules)
+    thin.config = copy.deepcopy(model.config)
+    thin.config.get_text_config().num_hidden_layers = len(kept)
+    thin.generation_config = copy.deepcopy(getattr(model, "generation_config", None))
     decoder = copy.copy(model.get_decoder())
     decoder._modules = dict(decoder._modules)
     decoder.config = copy.deepcopy(decoder.config)

@@ -45,12 +45,12 @@ class Schedule:
         Steps between two measurements on held-out answers, and between two checkpoints.
     """
 
-    steps: int = 800
+    steps: int = 1400
     rate: float = 1e-3
-    batch_tokens: int = 1200
+    batch_tokens: int = 640
     seed: int = 0
-    evaluate_every: int = 50
-    save_every: int = 20
+    evaluate_every: int = 150
+    save_every: int = 40
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_tokens", "evaluate_every", "save_every"):

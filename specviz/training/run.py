@@ -55,8 +55,8 @@ def train_drafter(
         How many tokens the drafter can say: the most frequent of the corpus. Its head costs
         that much less, in training and in drafting.
     layers
-        Of "lm": which of the target's layers to begin with; the first two and the last
-        two, and one in the middle by default.
+        Of "lm": which of the target's layers to begin with; by default the first three and the
+        last, and two spread between them.
     mix
         Weight of each content type; the corpus as it is by default.
     max_tokens
@@ -170,7 +170,8 @@ def _student(
 
 
 def _spread(depth: int) -> tuple[int, ...]:
-    return tuple(sorted({0, 1, depth // 2, max(depth - 2, 0), depth - 1} & set(range(depth))))
+    spread = {0, 1, 2, depth // 3, 2 * depth // 3, depth - 1}
+    return tuple(sorted(layer for layer in spread if layer < depth))
 
 
 def _described(corpus: Corpus) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.targets.torch_lm import TorchTarget
 from tests.models import near_twin, tiny_llama, tokenizer
 
-TOKENS, K = 32, 5
+TOKENS, K = 40, 5
 PROMPTS = ["the quick brown the quick", "one two one two", "def f(x):\n  return x"]
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from specviz import cards
 from specviz.drafters import trained
 from specviz.drafters.eagle import EagleDrafter
-from specviz.drafters.trained import shipped_card, shipped_drafter, trained_drafter
+from specviz.drafters.trained import trained_drafter
 from specviz.drafters.weights import Weights, check_target, load_weights, sample_of, save_weights
 from specviz.policies import Plan
 from specviz.zoo import load_drafter
@@ -76,14 +77,15 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_a_shipped_file_must_be_the_one_its_card_describes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trained, "data_file", lambda name: tmp_path / Path(name).name)
+    for module in (cards, trained):
+        monkeypatch.setattr(module, "data_file", lambda name: tmp_path / Path(name).name)
     save_weights(fitted_eagle(), tmp_path / "eagle.safetensors")
     (tmp_path / "eagle.json").write_text(json.dumps({"sha256": "0" * 64}))
-    card = shipped_card("eagle")
-    assert card is not None
+    assert cards.drafter_names() == ["eagle"]
     with pytest.raises(ValueError, match="not the file that its card describes"):
-        shipped_drafter("eagle", card)
-    assert shipped_card("../eagle") is None
+        load_drafter("eagle", tiny_target())
+    with pytest.raises(ValueError, match=r"No drafter '\.\./eagle'.*eagle"):
+        load_drafter("../eagle", tiny_target())
 
 
 def test_a_written_drafter_drafts_like_the_one_in_memory(tmp_path: Path) -> None:
