@@ -2,7 +2,7 @@
 
     python data/drafters/build.py corpus general-a   # any name in CORPORA: the target's answers
     python data/drafters/build.py train eagle        # any name in RUNS
-    python data/drafters/build.py measure            # the evaluation prompts, all drafters
+    python data/drafters/build.py measure families   # any name in GROUPS: the evaluation prompts
     python data/drafters/build.py ship               # weights and cards into data/drafters
 
 Every step goes on where it was stopped, and uses one core. Work files lie in ./out/drafters.
@@ -57,6 +57,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "eagle-prose": {**_SPECIAL, "mix": _weighted(0.05, 0.8)},
     "eagle-mixed": {**_SPECIAL, "mix": _weighted(0.425, 0.425)},
 }
+#: Captured together, so that they are compared on the same outputs.
+GROUPS = {
+    "families": ("bigram", "lm", "eagle"),
+    "specialists": ("bigram", "eagle-code", "eagle-prose", "eagle-mixed"),
+}
 
 
 def corpus(name: str) -> None:
@@ -79,34 +84,34 @@ def train(name: str) -> None:
     )
 
 
-def measure() -> None:
-    """Code and prose of the evaluation prompts, greedy, with every drafter at every anchor."""
+def measure(group: str) -> None:
+    """Code and prose of the evaluation prompts, greedy, with a group's drafters at every anchor."""
     target = sv.load_target()
-    drafters = [sv.load_drafter(WORK / name, target) for name in RUNS]
     sv.capture(
         sv.prompts(content_type=["code", "prose"]),
         target,
-        drafters,
+        [sv.load_drafter(WORK / name, target) for name in GROUPS[group]],
         k=7,
         max_new_tokens=96,
-        out=WORK / "measured",
+        out=WORK / f"measured-{group}",
     )
 
 
 def ship() -> None:
     """Copy weights and cards; each card gets what was measured, beside its controls."""
-    table = family_table(sv.load_trace(WORK / "measured"), bigram="bigram")
-    for name in RUNS:
-        card = json.loads((WORK / name / CARD).read_text("utf-8"))
-        card |= {
-            "name": name,
-            "licence": "Apache-2.0, as the target's",
-            "mix": RUNS[name].get("mix"),
-        }
-        mine = table[table["drafter"] == name].drop(columns="drafter")
-        card["measured"] = json.loads(mine.to_json(orient="records"))
-        shutil.copyfile(WORK / name / WEIGHTS, HERE / f"{name}.safetensors")
-        (HERE / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
+    for group, names in GROUPS.items():
+        table = family_table(sv.load_trace(WORK / f"measured-{group}"), bigram="bigram")
+        for name in names:
+            card = json.loads((WORK / name / CARD).read_text("utf-8"))
+            mine = table[table["drafter"] == name].drop(columns="drafter")
+            card |= {
+                "name": name,
+                "licence": "Apache-2.0, as the target's",
+                "mix": RUNS[name].get("mix"),
+                "measured": json.loads(mine.to_json(orient="records")),
+            }
+            shutil.copyfile(WORK / name / WEIGHTS, HERE / f"{name}.safetensors")
+            (HERE / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ class EagleDrafter:
         rows: list[torch.Tensor] = []
         try:
             while True:
-                logp = net.logits(features)[0].float().log_softmax(-1)
+                logp = net.logits(features)[0, 0].float().log_softmax(-1)
                 best, index = logp.max(-1)
                 rows.append(logp)
                 tokens.append(int(net.vocabulary[index]))
@@ -196,21 +196,28 @@ class EagleDrafter:
         return columns
 
     @torch.inference_mode()
-    def tie_after(self, context: Ids) -> tuple[float, float]:
-        """Top-2 margin (nats) of the first drafted token and the logit noise of its batch shape.
+    def tie_after(self, context: Ids, drafted: int = 0) -> tuple[float, float]:
+        """Top-2 margin (nats) after `context` and the logit noise of its batch shape.
 
-        Noise is the largest difference of a logit between running the anchor's slot alone and
-        with all others; a draft that differs between live and capture where margin <= 4 noise
-        is a near-tie decided by rounding (see `specviz.engine.certificate`).
+        The last `drafted` tokens of the context are a draft. Noise is the largest difference of
+        a logit between running the anchor's slot alone and with all others; a draft that differs
+        between live and capture where margin <= 4 noise is a near-tie decided by rounding (see
+        `specviz.engine.certificate`).
         """
         net = self._attached()
+        text, chain = list(context), context[len(context) - drafted :]
+        del text[len(context) - drafted :]
+        rows = []
+        for fed in ([text], [text[:-1], text]):
+            self._memory, self._cached = LayerMemory(), []
+            for part in fed:
+                features = self._catch_up(net, part)
+            for depth, token in enumerate(chain):
+                features = self._step(net, features, [token], len(text) + depth)
+            rows.append(net.logits(features)[0, 0].double())
         self._memory, self._cached = LayerMemory(), []
-        together = net.logits(self._catch_up(net, context))[0].double()
-        self._memory.crop_to(len(self._cached) - 1)
-        self._cached.pop()
-        alone = net.logits(self._catch_up(net, context))[0].double()
-        best = alone.topk(2).values
-        return float(best[0] - best[1]), float((alone - together).abs().max())
+        best = rows[1].topk(2).values
+        return float(best[0] - best[1]), float((rows[0] - rows[1]).abs().max())
 
     def _catch_up(self, net: EagleNet, context: Ids) -> torch.Tensor:
         """Run the slots that memory lacks; the features [1, 1, hidden] in the anchor's slot."""

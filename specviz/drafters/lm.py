@@ -135,9 +135,10 @@ class LMDrafter:
             **pair_columns(pairs, anchors, k),
         )
 
-    def tie_after(self, context: Ids) -> tuple[float, float]:
+    def tie_after(self, context: Ids, drafted: int = 0) -> tuple[float, float]:
         """Top-2 margin (nats) after `context` and the logit noise of its batch shape.
 
+        How many of its tokens are `drafted` makes no difference to a drafter of tokens.
         Noise is the largest difference of a logit between feeding the last token alone and
         with all the others. A draft that differs between live and capture where margin <= 4
         noise is a near-tie decided by rounding (see `specviz.engine.certificate`).

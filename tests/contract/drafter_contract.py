@@ -104,6 +104,23 @@ class DrafterContract:
         assert matched.max() >= 2
         assert matched.min() < K
 
+    def test_q_is_the_distribution_the_draft_came_from(self, setting) -> None:
+        target, drafter, reference, _ = setting
+        context = reference.prompt + reference.output[:5]
+        ready(drafter, target, context)
+        draft = drafter.propose(context, Plan(K), always)
+        if draft.q is None:  # a point draft
+            assert set(draft.logq) <= {0.0}
+            return
+        assert draft.q.shape == (len(draft), target.vocab_size)
+        torch.testing.assert_close(draft.q.sum(-1), torch.ones_like(draft.q[:, 0]))
+        for row, token, logq, entropy in zip(
+            draft.q, draft.tokens, draft.logq, draft.entropy, strict=True
+        ):
+            assert int(row.argmax()) == token
+            assert float(row[token].log()) == pytest.approx(logq, abs=1e-5)
+            assert float(torch.special.entr(row).sum()) == pytest.approx(entropy, abs=1e-4)
+
     def test_shorter_plans_give_prefixes(self, setting) -> None:
         target, drafter, reference, _ = setting
         context = reference.prompt + reference.output[:5]

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.real
 TOKENS, K = 48, 5
 KINDS = ("code", "prose")
 #: Drafters whose `model` transformers can use as its assistant.
-NAMES = ("self-skip",)
+NAMES = ("self-skip", "lm")
 
 
 @pytest.fixture(scope="module")

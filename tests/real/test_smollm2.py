@@ -8,6 +8,7 @@ import torch
 
 from specviz.analysis.replay import replay
 from specviz.campaign import capture
+from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.self_draft import SelfQuant, SelfSkip, round_weights
@@ -23,7 +24,7 @@ from tests.models import tiny_llama, tokenizer
 
 pytestmark = pytest.mark.real
 TOKENS, K = 32, 7
-NAMES = ("ngram", "self-quant", "self-skip")
+NAMES = ("ngram", "self-quant", "self-skip", "bigram", "lm", "eagle")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +88,9 @@ def certified_until(run: Run, trace: Trace, seq: int, drafter: Drafter) -> int:
         where = first_difference(live.draft.tokens, drafts[live.anchor, : live.drafted].tolist())
         if where is None:
             continue
-        assert isinstance(drafter, LMDrafter), "an n-gram draft cannot depend on rounding"
+        assert isinstance(drafter, LMDrafter | EagleDrafter), "a copy cannot depend on rounding"
         context = [*run.prompt_ids, *run.token_ids[: live.anchor + 1], *live.draft.tokens[:where]]
-        margin, noise = drafter.tie_after(context)
+        margin, noise = drafter.tie_after(context, drafted=where)
         assert margin <= TIE_FACTOR * noise, f"{drafter.name} at {live.anchor}, depth {where}"
         return number
     return len(run.log)

@@ -111,3 +111,18 @@ def test_eagle_says_what_it_lacks() -> None:
     drafter.attach(target)
     with pytest.raises(RuntimeError, match="states of 0 tokens and needs 1"):
         drafter.propose([1, 2], Plan(2), lambda view: True)
+
+
+def test_near_ties_of_eagle_can_be_told() -> None:
+    """In float64 the noise of a batch shape is next to nothing, at every depth."""
+    target = tiny_target()
+    drafter = EagleDrafter(fitted_eagle())
+    drafter.attach(target)
+    prompt = list(target.codec.encode("the quick brown fox"))
+    drafter.start(prompt, target.prefill(prompt, drafter.taps))
+    draft = drafter.propose([*prompt, 65], Plan(4), lambda view: True)
+    for depth in range(4):
+        margin, noise = drafter.tie_after([*prompt, 65, *draft.tokens[:depth]], drafted=depth)
+        assert noise < 1e-9 < margin
+    again = drafter.propose([*prompt, 65], Plan(4), lambda view: True)
+    assert again.tokens == draft.tokens
