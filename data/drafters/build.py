@@ -48,11 +48,11 @@ def _weighted(code: float, prose: float) -> dict[str, float]:
 
 
 #: Arguments of `train_drafter`. The three specialised ones differ in their mix alone.
-_SPECIAL = {"family": "eagle", "max_tokens": 110_000, "steps": 600}
+_SPECIAL = {"family": "eagle", "max_tokens": 110_000, "steps": 240}
 RUNS: dict[str, dict[str, Any]] = {
     "bigram": {"family": "bigram"},
-    "lm": {"family": "lm", "layers": (0, 1, 2, 10, 20, 29), "steps": 1300},
-    "eagle": {"family": "eagle", "steps": 1600},
+    "lm": {"family": "lm", "layers": (0, 1, 2, 10, 20, 29), "steps": 750},
+    "eagle": {"family": "eagle", "steps": 900},
     "eagle-code": {**_SPECIAL, "mix": _weighted(0.8, 0.05)},
     "eagle-prose": {**_SPECIAL, "mix": _weighted(0.05, 0.8)},
     "eagle-mixed": {**_SPECIAL, "mix": _weighted(0.425, 0.425)},
@@ -79,7 +79,7 @@ def train(name: str) -> None:
         sv.load_target(),
         load_corpus(*(WORK / f"corpus-{part}" for part in CORPORA)),
         WORK / name,
-        schedule=Schedule(steps=steps, evaluate_every=max(steps // 9, 1)),
+        schedule=Schedule(steps=steps, evaluate_every=max(steps // 7, 1)),
         **settings,
     )
 

@@ -23,6 +23,7 @@ from specviz.engine.protocols import (
     fingerprint_of,
 )
 from specviz.policies import DraftView, Plan
+from specviz.refuse import whole
 from specviz.targets.layer import LayerMemory
 from specviz.trace.schema import TOP_DRAFT
 
@@ -45,9 +46,7 @@ class EagleDrafter:
     simulated_cost = False
 
     def __init__(self, weights: Weights, name: str = "eagle", caption: str = "", max_k: int = 15):
-        if max_k < 1:
-            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
-        self.weights, self.name, self.max_k = weights, name, max_k
+        self.weights, self.name, self.max_k = weights, name, whole("max_k", max_k, 1)
         self.caption = caption or f"{name}: one decoder layer on the target's states"
         self.taps = tuple(weights.settings["taps"])
         self.fingerprint = fingerprint_of(

@@ -20,6 +20,7 @@ from specviz.drafters.assemble import (
 from specviz.engine.observe import CHUNK, pair_stats
 from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
 from specviz.policies import DraftView, Plan
+from specviz.refuse import whole
 from specviz.targets.slots import SlotLM, weights_fingerprint
 
 
@@ -52,10 +53,8 @@ class LMDrafter:
         caption: str = "",
         max_k: int = 15,
     ) -> None:
-        if max_k < 1:
-            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
         self.model, self.tokenizer = model, tokenizer
-        self.name, self.caption, self.max_k = name, caption or name, max_k
+        self.name, self.caption, self.max_k = name, caption or name, whole("max_k", max_k, 1)
         self.lm: SlotLM | None = None
         self.fingerprint = ""  # of the weights, once attached
         self._cached: list[int] = []  # the text whose keys and values are in the cache

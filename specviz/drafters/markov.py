@@ -12,6 +12,7 @@ from specviz.drafters.assemble import no_drafts, pair_columns
 from specviz.engine.observe import pair_stats
 from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
 from specviz.policies import DraftView, Plan
+from specviz.refuse import whole
 from specviz.targets.toy import MarkovModel
 
 
@@ -22,9 +23,7 @@ class MarkovDrafter:
     simulated_cost = False
 
     def __init__(self, model: MarkovModel, max_k: int = 15, name: str = "markov") -> None:
-        if max_k < 1:
-            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
-        self.model, self.max_k, self.name = model, max_k, name
+        self.model, self.max_k, self.name = model, whole("max_k", max_k, 1), name
         self.caption = f"toy Markov chain of order {model.order}"
         self.fingerprint = model.fingerprint
 

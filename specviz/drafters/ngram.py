@@ -18,6 +18,7 @@ from specviz.engine.protocols import (
     fingerprint_of,
 )
 from specviz.policies import DraftView, Plan
+from specviz.refuse import whole
 
 
 class NGram:
@@ -52,9 +53,7 @@ class NGram:
     def __init__(self, min_match: int = 1, max_k: int = 15, name: str = "ngram") -> None:
         if min_match < 1:
             raise ValueError(f"min_match must be at least 1 token, not {min_match}.")
-        if max_k < 1:
-            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
-        self.min_match, self.max_k, self.name = min_match, max_k, name
+        self.min_match, self.max_k, self.name = min_match, whole("max_k", max_k, 1), name
         self.caption = f"n-gram lookup, suffixes of {min_match} token(s) or more"
         self.fingerprint = fingerprint_of("ngram", min_match)
 

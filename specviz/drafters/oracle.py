@@ -18,6 +18,7 @@ from specviz.engine.protocols import (
     fingerprint_of,
 )
 from specviz.policies import DraftView, Plan
+from specviz.refuse import whole
 
 
 class Oracle:
@@ -48,9 +49,7 @@ class Oracle:
     ) -> None:
         if not 0 <= match <= 1:
             raise ValueError(f"match is a probability between 0 and 1, not {match}.")
-        if max_k < 1:
-            raise ValueError(f"max_k must be at least 1 token, not {max_k}.")
-        self.match, self.seed, self.max_k = match, seed, max_k
+        self.match, self.seed, self.max_k = match, seed, whole("max_k", max_k, 1)
         self.name = name or ("oracle" if match == 1 else f"oracle-{match:g}")
         self.caption = f"knows the output; each token right with probability {match:g}"
         self.fingerprint = fingerprint_of("oracle", match, seed)

@@ -15,7 +15,7 @@ from specviz.training.students import Student
 #: Longest draft of the measurement, as in the article.
 K = 7
 #: Held-out answers of each content type.
-PER_TYPE = 8
+PER_TYPE = 6
 
 
 def hold_out(corpus: Corpus, per_type: int = PER_TYPE) -> tuple[Corpus, Corpus]:

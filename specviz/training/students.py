@@ -81,7 +81,8 @@ class EagleStudent:
         parts = []
         teacher = _teacher(batch, self.net.head)
         for depth, features in enumerate(self._unroll(batch, self.depths)):
-            parts.append(_cross_entropy(teacher, self.net.logits(features), batch, depth))
+            said = self.net.logits(features[batch.teaches(depth + 1)])
+            parts.append(nn.functional.cross_entropy(said, _wanted(teacher, batch, depth)))
         weights = [self.discount**depth for depth in range(len(parts))]
         total = sum(w * part for w, part in zip(weights, parts, strict=True))
         assert isinstance(total, torch.Tensor)
@@ -146,11 +147,13 @@ class LMStudent:
         self.vocabulary = self.head.vocabulary
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
-        part = _cross_entropy(_teacher(batch, self.head.weight), self._logits(batch), batch, 0)
+        said = self.head.reduced(self._hidden(batch)[batch.teaches(1)])
+        teacher = _teacher(batch, self.head.weight)
+        part = nn.functional.cross_entropy(said, _wanted(teacher, batch, 0))
         return part, float(part.detach())
 
     def matches(self, batch: Batch, k: int) -> torch.Tensor:
-        said = self.head.vocabulary[self._logits(batch).argmax(-1)]
+        said = self.head.vocabulary[self.head.reduced(self._hidden(batch)).argmax(-1)]
         right = nn.functional.pad(_agree(said, batch, 1), (0, k))
         anchors = said.shape[1]
         return torch.stack([right[:, depth : depth + anchors] for depth in range(k)], -1)
@@ -158,7 +161,7 @@ class LMStudent:
     def weights(self) -> dict[str, torch.Tensor]:
         return dict(self.net.state_dict())
 
-    def _logits(self, batch: Batch) -> torch.Tensor:
+    def _hidden(self, batch: Batch) -> torch.Tensor:
         visible = torch.zeros(batch.causal.shape, dtype=self.head.weight.dtype)
         visible.masked_fill_(~batch.causal, torch.finfo(visible.dtype).min)
         out = self.model.get_decoder()(
@@ -167,24 +170,24 @@ class LMStudent:
             position_ids=batch.positions,
             use_cache=False,
         )
-        return self.head.reduced(out.last_hidden_state[:, batch.start :])
+        hidden: torch.Tensor = out.last_hidden_state[:, batch.start :]
+        return hidden
 
 
 def _teacher(batch: Batch, head: torch.Tensor) -> torch.Tensor:
-    """The target's distribution after every answer column, over the reduced vocabulary."""
+    """The target's distributions over the reduced vocabulary, where answer tokens follow: those
+    of one answer after those of another."""
     final = batch.states[:, batch.start :, -1].to(head.dtype)
     with torch.no_grad():
-        return nn.functional.linear(final, head).softmax(-1)
+        return nn.functional.linear(final[batch.teaches(1)], head).softmax(-1)
 
 
-def _cross_entropy(
-    teacher: torch.Tensor, logits: torch.Tensor, batch: Batch, depth: int
-) -> torch.Tensor:
-    """Mean cross-entropy (nats) of drafts' tokens at a depth (0 is the first)."""
-    taught = batch.teaches(depth + 1)
-    wanted = teacher[:, depth:][taught[:, : teacher.shape[1] - depth]]
-    said = logits[taught]
-    return nn.functional.cross_entropy(said, wanted)
+def _wanted(teacher: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:
+    """The target's distributions that drafts' tokens at a depth (0 is the first) should have."""
+    columns = torch.arange(batch.tokens.shape[1] - batch.start, device=batch.tokens.device)
+    taught = batch.teaches(1)
+    late = (columns >= depth).expand_as(taught)[taught]  # an answer's first `depth` are skipped
+    return teacher[late]
 
 
 def _agree(said: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:

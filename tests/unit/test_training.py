@@ -86,6 +86,25 @@ def test_eagle_unrolls_in_training_as_it_drafts(corpus: Corpus) -> None:
             torch.testing.assert_close(both[depth][place, :n], alone[depth][0, :n])
 
 
+def test_the_loss_of_eagle_is_the_cross_entropy_written_out(corpus: Corpus) -> None:
+    batch = batch_of(corpus, range(4), torch.device("cpu"))
+    student = EagleStudent(TARGET.model, (1, 2, 3), torch.arange(200))
+    total, first = student.loss(batch)
+    means = []
+    for depth, features in enumerate(student._unroll(batch, 3)):
+        found = []
+        for row, length in enumerate(batch.lengths.tolist()):
+            for column in range(length - depth - 1):
+                final = batch.states[row, batch.start + column + depth, -1].double()
+                p = (final @ student.net.head.T).softmax(-1)
+                logq = student.net.logits(features[row, column]).log_softmax(-1)
+                found.append(-(p * logq).sum())
+        means.append(torch.stack(found).mean())
+    assert first == pytest.approx(means[0].item())
+    wanted = (means[0] + 0.8 * means[1] + 0.64 * means[2]) / 2.44
+    torch.testing.assert_close(total, wanted)
+
+
 @pytest.mark.parametrize("family", ["eagle", "lm"])
 def test_a_drafter_trained_from_nothing_drafts_better(
     family: str, corpus: Corpus, tmp_path: Path
