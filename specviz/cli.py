@@ -73,6 +73,9 @@ def train(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Answer tokens to learn from, at most.")
     ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="A trained drafter to go on from, on other texts.")
+    ] = None,
     layers: Annotated[str, typer.Option(help="Of lm: layers to begin with, as 0,1,28,29.")] = "",
     vocabulary: Annotated[int, typer.Option(min=2, help="Tokens the drafter can say.")] = 8192,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1400,
@@ -106,6 +109,7 @@ def train(
         layers=chosen,
         mix=shares,
         max_tokens=max_tokens,
+        start=start,
     )
     typer.echo(f"drafter: {out}")
 

@@ -47,8 +47,15 @@ def _weighted(code: float, prose: float) -> dict[str, float]:
     return {"code": code, "prose": prose, **dict.fromkeys(_OTHERS, rest)}
 
 
-#: Arguments of `train_drafter`. The three specialised ones differ in their mix alone.
-_SPECIAL = {"family": "eagle", "max_tokens": 110_000, "steps": 240}
+#: Arguments of `train_drafter`, and of its schedule. The three specialised ones go on from `eagle`
+#: and differ in their mix alone.
+_SPECIAL = {
+    "family": "eagle",
+    "max_tokens": 110_000,
+    "steps": 180,
+    "rate": 6e-4,
+    "start": WORK / "eagle",
+}
 RUNS: dict[str, dict[str, Any]] = {
     "bigram": {"family": "bigram"},
     "lm": {"family": "lm", "layers": (0, 1, 2, 10, 20, 29), "steps": 750},
@@ -73,13 +80,13 @@ def corpus(name: str) -> None:
 
 def train(name: str) -> None:
     settings = dict(RUNS[name])
-    steps = settings.pop("steps", 1)
+    steps, rate = settings.pop("steps", 1), settings.pop("rate", Schedule.rate)
     train_drafter(
         settings.pop("family"),
         sv.load_target(),
         load_corpus(*(WORK / f"corpus-{part}" for part in CORPORA)),
         WORK / name,
-        schedule=Schedule(steps=steps, evaluate_every=max(steps // 7, 1)),
+        schedule=Schedule(steps=steps, rate=rate, evaluate_every=max(steps // 7, 1)),
         **settings,
     )
 

@@ -15,7 +15,13 @@ import torch
 from specviz import __version__
 from specviz.drafters.bigram import fit_bigram
 from specviz.drafters.trained import CARD, WEIGHTS
-from specviz.drafters.weights import Weights, sample_of, save_weights
+from specviz.drafters.weights import (
+    Weights,
+    check_target,
+    load_weights,
+    sample_of,
+    save_weights,
+)
 from specviz.refuse import whole
 from specviz.trace.store import placed
 from specviz.training.batches import batch_of
@@ -38,6 +44,7 @@ def train_drafter(
     layers: Sequence[int] | None = None,
     mix: Mapping[str, float] | None = None,
     max_tokens: int | None = None,
+    start: str | Path | None = None,
     progress: bool = True,
 ) -> Path:
     """Train a drafter for a torch target; go on where an earlier call was stopped.
@@ -61,6 +68,9 @@ def train_drafter(
         Weight of each content type; the corpus as it is by default.
     max_tokens
         Answer tokens to learn from, at most.
+    start
+        Folder of a trained drafter of the same family to go on from, on other texts; its layers
+        and its vocabulary stay. By default the beginning is the target's own layers.
 
     Returns
     -------
@@ -100,12 +110,14 @@ def train_drafter(
     if family == "bigram":
         tensors = fit_bigram(learn.texts(), target.vocab_size).to_tensors()
         return _finish(folder, Weights("bigram", {}, tensors, sample_of(model)), card)
-    student, settings = _student(family, model, learn, target, vocabulary, layers)
+    begun = None if start is None else _begun(family, Path(start), target)
+    student, settings = _student(family, model, learn, target, vocabulary, layers, begun)
     log = train(student, learn, held_out, folder, schedule, progress=progress)
     tensors = {**student.weights(), "vocabulary": student.vocabulary.to(torch.int32)}
     card |= {
         **settings,
         "vocabulary": len(student.vocabulary),
+        "start": None if start is None else Path(start).name,
         "steps": schedule.steps,
         "rate": schedule.rate,
         "batch_tokens": schedule.batch_tokens,
@@ -155,7 +167,10 @@ def _student(
     target: Any,
     vocabulary: int,
     layers: Sequence[int] | None,
+    begun: Weights | None,
 ) -> tuple[Student, dict[str, Any]]:
+    if begun is not None:
+        return _going_on(family, model, begun)
     counts = Counter(token for _, answer in corpus.texts() for token in answer)
     often = [token for token, _ in counts.most_common(vocabulary)]
     said = torch.tensor(sorted({*often, *target.eos_ids}))
@@ -167,6 +182,28 @@ def _student(
     student = EagleStudent(model, taps, said)
     student.scale_to(batch_of(corpus, range(min(8, len(corpus))), target.lm.device))
     return student, {"taps": taps}
+
+
+def _begun(family: str, folder: Path, target: Any) -> Weights:
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"There is no trained drafter in {folder} to go on from.")
+    begun = load_weights(folder / WEIGHTS)
+    if begun.family != family:
+        raise ValueError(f"{folder} holds a drafter of the family {begun.family}, not {family}.")
+    check_target(begun, target, str(folder))
+    return begun
+
+
+def _going_on(family: str, model: Any, begun: Weights) -> tuple[Student, dict[str, Any]]:
+    trained = dict(begun.tensors)
+    said = trained.pop("vocabulary").long()
+    student: Student
+    if family == "lm":
+        student = LMStudent(model, begun.settings["layers"], said)
+    else:
+        student = EagleStudent(model, begun.settings["taps"], said)
+    student.net.load_state_dict(trained)
+    return student, dict(begun.settings)
 
 
 def _spread(depth: int) -> tuple[int, ...]:

@@ -209,3 +209,29 @@ def test_bad_input_is_refused(corpus: Corpus, tmp_path: Path) -> None:
         train_drafter("lm", TARGET, corpus, tmp_path, layers=[9], progress=False)
     with pytest.raises(ValueError, match="keeps no hidden states"):
         Corpus(corpus.table).states(0)
+
+
+def test_a_trained_drafter_can_go_on_with_other_texts(corpus: Corpus, tmp_path: Path) -> None:
+    short = Schedule(steps=4, batch_tokens=200)
+    first = train_drafter(
+        "eagle", TARGET, corpus, tmp_path / "first", schedule=short, vocabulary=60, progress=False
+    )
+    second = train_drafter(
+        "eagle",
+        TARGET,
+        corpus,
+        tmp_path / "second",
+        schedule=short,
+        mix={"code": 1},
+        start=first,
+        progress=False,
+    )
+    before, after = (json.loads((f / "card.json").read_text()) for f in (first, second))
+    assert after["start"] == "first"
+    assert after["vocabulary"] == before["vocabulary"]
+    # It begins where the first ended, but for the rounding of int8.
+    assert after["log"][0]["loss"] == pytest.approx(before["log"][-1]["loss"], abs=0.02)
+    with pytest.raises(ValueError, match="family eagle, not lm"):
+        train_drafter("lm", TARGET, corpus, tmp_path / "x", start=first, progress=False)
+    with pytest.raises(ValueError, match="no trained drafter"):
+        train_drafter("lm", TARGET, corpus, tmp_path / "x", start=tmp_path, progress=False)
