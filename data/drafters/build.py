@@ -47,19 +47,13 @@ def _weighted(code: float, prose: float) -> dict[str, float]:
     return {"code": code, "prose": prose, **dict.fromkeys(_OTHERS, rest)}
 
 
-#: Arguments of `train_drafter`, and of its schedule. The three specialised ones go on from `eagle`
-#: and differ in their mix alone.
-_SPECIAL = {
-    "family": "eagle",
-    "max_tokens": 110_000,
-    "steps": 180,
-    "rate": 6e-4,
-    "start": WORK / "eagle",
-}
+#: Arguments of `train_drafter`, and of its schedule. The three specialised ones differ in their
+#: mix alone.
+_SPECIAL = {"family": "eagle", "max_tokens": 90_000, "steps": 140}
 RUNS: dict[str, dict[str, Any]] = {
     "bigram": {"family": "bigram"},
     "lm": {"family": "lm", "layers": (0, 1, 2, 10, 20, 29), "steps": 750},
-    "eagle": {"family": "eagle", "steps": 900},
+    "eagle": {"family": "eagle", "steps": 600},
     "eagle-code": {**_SPECIAL, "mix": _weighted(0.8, 0.05)},
     "eagle-prose": {**_SPECIAL, "mix": _weighted(0.05, 0.8)},
     "eagle-mixed": {**_SPECIAL, "mix": _weighted(0.425, 0.425)},
@@ -99,7 +93,7 @@ def measure(group: str) -> None:
         target,
         [sv.load_drafter(WORK / name, target) for name in GROUPS[group]],
         k=7,
-        max_new_tokens=96,
+        max_new_tokens=64,
         out=WORK / f"measured-{group}",
     )
 

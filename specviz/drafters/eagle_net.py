@@ -38,6 +38,7 @@ class EagleNet(nn.Module):
 
     vocabulary: torch.Tensor
     head: torch.Tensor
+    size: torch.Tensor
 
     def __init__(self, model: Any, taps: Sequence[int], vocabulary: torch.Tensor) -> None:
         super().__init__()
@@ -56,6 +57,9 @@ class EagleNet(nn.Module):
             self.fuse.weight.zero_()
             self.fuse.weight[:, -width:] = torch.eye(width)
             self.enter.weight.zero_()
+        # What enters is learned at unit size and then brought to that of the layer's stream
+        # (26 in the embedded target): weights of that size would hardly move at any sane rate.
+        self.register_buffer("size", torch.ones((), dtype=head.dtype, device=head.device))
 
     def features(self, taps: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """What the target held, fused: [..., hidden] from [..., hidden] of every tap."""
@@ -63,9 +67,8 @@ class EagleNet(nn.Module):
 
     def fused(self, states: torch.Tensor) -> torch.Tensor:
         """The same from [..., taps, hidden], each tap brought to unit size first."""
-        states = states.to(self.fuse.weight.dtype)
-        size = states.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
-        fused: torch.Tensor = self.fuse((states * size).flatten(-2))
+        unit = _unit(states.to(self.fuse.weight.dtype))
+        fused: torch.Tensor = self.size * self.fuse(unit.flatten(-2))
         return fused
 
     def forward(
@@ -77,12 +80,15 @@ class EagleNet(nn.Module):
         memory: LayerMemory,
     ) -> torch.Tensor:
         """The next features [batch, n, hidden]; see `OneLayer.forward` for the rest."""
-        embedded = self._embedding[0](tokens)
-        size = embedded.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
-        stream = features + self.enter(embedded * size)
+        stream = features + self.size * self.enter(_unit(self._embedding[0](tokens)))
         out: torch.Tensor = self.block(stream, positions, visible, memory)
         return out
 
     def logits(self, features: torch.Tensor) -> torch.Tensor:
         """Logits over the reduced vocabulary."""
         return nn.functional.linear(self.norm(features), self.head)
+
+
+def _unit(states: torch.Tensor) -> torch.Tensor:
+    """Rows brought to a root mean square of 1."""
+    return states * states.square().mean(-1, keepdim=True).add(1e-6).rsqrt()

@@ -73,9 +73,7 @@ class EagleStudent:
     def scale_to(self, batch: Batch) -> None:
         """Start with features as large as the layer is used to: the states' own size."""
         last = batch.states[..., len(self.net.taps) - 1, :]
-        size = last[batch.positions > 0].square().mean(-1).sqrt().median()
-        with torch.no_grad():
-            self.net.fuse.weight.mul_(size)
+        self.net.size.fill_(last[batch.positions > 0].square().mean(-1).sqrt().median())
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         parts = []

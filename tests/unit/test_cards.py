@@ -1,0 +1,60 @@
+"""The drafters that come with specviz: files, cards, and what the cards claim."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from specviz._data_files import data_file
+from specviz.cards import drafter_card, drafter_cards, drafter_names, learning_log
+from specviz.figures import plot_learning
+
+NAMES = ["bigram", "eagle", "eagle-code", "eagle-mixed", "eagle-prose", "lm"]
+LEARNED = [name for name in NAMES if name != "bigram"]
+
+
+def test_every_drafter_has_its_file_and_the_file_its_sum() -> None:
+    assert drafter_names() == NAMES
+    size = 0
+    for name in NAMES:
+        content = data_file(f"drafters/{name}.safetensors").read_bytes()
+        card = drafter_card(name)
+        assert hashlib.sha256(content).hexdigest() == card["sha256"]
+        assert len(content) == card["bytes"]
+        assert card["licence"].startswith("Apache-2.0")
+        size += len(content)
+    assert size <= 60e6
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_learned_drafters_beat_both_controls(name: str) -> None:
+    rows = {row["content_type"]: row for row in drafter_card(name)["measured"]}
+    assert set(rows) == {"code", "prose", "all"}
+    for row in rows.values():
+        assert row["prompts"] >= 18
+        assert row["over_bigram_low"] > 0
+        assert row["over_other_text_low"] > 0
+
+
+def test_specialists_had_the_same_budget() -> None:
+    cards = [drafter_card(f"eagle-{kind}") for kind in ("code", "prose", "mixed")]
+    for key in ("steps", "batch_tokens", "rate", "seed", "taps"):
+        assert len({str(card[key]) for card in cards}) == 1, key
+    tokens = [card["corpus"]["tokens"] for card in cards]
+    assert max(tokens) < 1.05 * min(tokens)
+
+
+def test_tables_and_curves_can_be_drawn() -> None:
+    table = drafter_cards()
+    assert table.groupby("drafter").size().eq(3).all()
+    assert table["tokens_per_round"].between(table["low"], table["high"]).all()
+    log = learning_log()
+    assert sorted(set(log["drafter"])) == LEARNED
+    assert log.groupby("drafter")["step"].min().eq(0).all()
+    figure = plot_learning(learning_log("lm", "eagle"))
+    assert figure.layout.title.text
+    with pytest.raises(ValueError, match="no curve"):
+        learning_log("bigram")
+    with pytest.raises(ValueError, match="No drafter 'medusa'"):
+        drafter_card("medusa")
