@@ -63,6 +63,8 @@ GROUPS = {
     "families": ("bigram", "lm", "eagle"),
     "specialists": ("bigram", "eagle-code", "eagle-prose", "eagle-mixed"),
 }
+#: Evaluation prompts of each type, at most.
+PROMPTS = {"families": None, "specialists": 12}
 
 
 def corpus(name: str) -> None:
@@ -89,7 +91,7 @@ def measure(group: str) -> None:
     """Code and prose of the evaluation prompts, greedy, with a group's drafters at every anchor."""
     target = sv.load_target()
     sv.capture(
-        sv.prompts(content_type=["code", "prose"]),
+        sv.prompts(content_type=["code", "prose"], limit=PROMPTS[group]),
         target,
         [sv.load_drafter(WORK / name, target) for name in GROUPS[group]],
         k=7,
@@ -100,7 +102,7 @@ def measure(group: str) -> None:
 
 def ship() -> None:
     """Copy weights and cards; each card gets what was measured, beside its controls."""
-    for group, names in GROUPS.items():
+    for group, names in reversed(GROUPS.items()):  # the bigram's card is of the larger one
         table = family_table(sv.load_trace(WORK / f"measured-{group}"), bigram="bigram")
         for name in names:
             card = json.loads((WORK / name / CARD).read_text("utf-8"))
@@ -112,6 +114,7 @@ def ship() -> None:
                 "measured": json.loads(mine.to_json(orient="records")),
             }
             shutil.copyfile(WORK / name / WEIGHTS, HERE / f"{name}.safetensors")
+            (HERE / f"{name}.safetensors").chmod(0o644)
             (HERE / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
 
 

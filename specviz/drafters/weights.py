@@ -95,6 +95,7 @@ def save_weights(weights: Weights, file: Path) -> None:
     said = {"format": _FORMAT, "family": weights.family, "settings": json.dumps(weights.settings)}
     with placed(file) as temporary:
         save_file(tensors, temporary, said)
+        temporary.chmod(0o644)  # safetensors writes for the owner only
 
 
 def load_weights(file: Path) -> Weights:

@@ -150,7 +150,9 @@ def test_drafters_by_name_and_folder(tmp_path: Path) -> None:
         assert drafter.name == name
     small = load_drafter(str(saved(tmp_path / "small-lm", near_twin())), target)
     assert small.name == "small-lm"
-    with pytest.raises(ValueError, match=r"eagle.*ngram, self-quant"):
+    with pytest.raises(ValueError, match=r"medusa.*ngram, self-quant, self-skip, .*eagle"):
+        load_drafter("medusa", target)
+    with pytest.raises(ValueError, match="eagle was trained for a target of another size"):
         load_drafter("eagle", target)
     with pytest.raises(ValueError, match="layer"):
         load_drafter("self-skip", target)  # this target has four layers, not thirty
