@@ -76,13 +76,13 @@ def corpus(name: str) -> None:
 
 def train(name: str) -> None:
     settings = dict(RUNS[name])
-    steps, rate = settings.pop("steps", 1), settings.pop("rate", Schedule.rate)
+    steps = settings.pop("steps", 1)
     train_drafter(
         settings.pop("family"),
         sv.load_target(),
         load_corpus(*(WORK / f"corpus-{part}" for part in CORPORA)),
         WORK / name,
-        schedule=Schedule(steps=steps, rate=rate, evaluate_every=max(steps // 7, 1)),
+        schedule=Schedule(steps=steps, evaluate_every=max(steps // 7, 1)),
         **settings,
     )
 

@@ -47,6 +47,21 @@ class Tail:
         self.confidence.append(confidence)
 
 
+def greedy_columns(
+    logits: torch.Tensor,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Greedy column, its ln q, the entropy (nats) and q, per row of logits [m, width]."""
+    logp = logits.float().log_softmax(-1)
+    best, token = logp.max(-1)
+    entropy = torch.special.entr(logp.exp()).sum(-1)  # 0 where a token cannot be said
+    return (
+        token.cpu().numpy(),
+        best.cpu().numpy(),
+        entropy.cpu().numpy(),
+        best.exp().cpu().numpy(),
+    )
+
+
 def first_departures(predicted: np.ndarray, reference: Reference) -> np.ndarray:
     """For every anchor, the first later position whose prediction is not the output's.
 

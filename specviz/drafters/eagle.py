@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specviz.drafters.assemble import no_drafts
+from specviz.drafters.assemble import greedy_columns, no_drafts
 from specviz.drafters.eagle_net import EagleNet
 from specviz.drafters.small_lm import widened
 from specviz.drafters.weights import Weights, check_target
@@ -145,21 +145,15 @@ class EagleDrafter:
         )
 
     def _free(self, net: EagleNet, unroll: _Unroll, k: int) -> dict[str, np.ndarray]:
-        columns: dict[str, list[np.ndarray]] = {c: [] for c in ("token", "logq", "entropy")}
+        vocabulary = net.vocabulary.cpu().numpy()
+        said = []
         for depth in range(k):
-            logp = net.logits(unroll.features)[0].float().log_softmax(-1)
-            best, index = logp.max(-1)
-            token = net.vocabulary[index]
-            for name, column in (
-                ("token", token),
-                ("logq", best),
-                ("entropy", torch.special.entr(logp.exp()).sum(-1)),
-            ):
-                columns[name].append(column.cpu().numpy())
+            index, *scores = greedy_columns(net.logits(unroll.features)[0])
+            said.append((vocabulary[index], *scores))
             if depth + 1 < k:
-                unroll.go(token)
-        stacked = {name: np.stack(column, 1) for name, column in columns.items()}
-        return {**stacked, "confidence": np.exp(stacked["logq"])}
+                unroll.go(torch.from_numpy(said[-1][0]).to(net.vocabulary.device))
+        columns = (np.stack(column, 1) for column in zip(*said, strict=True))
+        return dict(zip(("token", "logq", "entropy", "confidence"), columns, strict=True))
 
     def _forced(
         self, net: EagleNet, unroll: _Unroll, reference: Reference, realised: torch.Tensor, k: int
@@ -172,6 +166,7 @@ class EagleDrafter:
             "kl": np.full((anchors, k), np.nan),
             "top4_ids": np.full((anchors, k, TOP_DRAFT), -1),
         }
+        fed = torch.nn.functional.pad(realised, (0, k))
         for depth in range(k):
             # The draft's token at this depth stands against output token anchor + depth + 1.
             last = min(anchors, end - 1 - depth)
@@ -189,7 +184,6 @@ class EagleDrafter:
                 columns["kl"][low:high, depth] = stats.kl
                 columns["top4_ids"][low:high, depth] = stats.top_ids
             if depth + 1 < k:
-                fed = torch.nn.functional.pad(realised, (0, k))
                 unroll.go(fed[depth + 1 : depth + 1 + anchors])
         columns["top4_ids"] = columns["top4_ids"].reshape(anchors, k * TOP_DRAFT)
         return columns

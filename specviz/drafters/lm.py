@@ -13,6 +13,7 @@ from specviz.drafters.assemble import (
     Tail,
     first_departures,
     free_columns,
+    greedy_columns,
     no_drafts,
     pair_columns,
     tails_needed,
@@ -120,7 +121,7 @@ class LMDrafter:
         for low in range(0, len(hidden), CHUNK):
             high = min(low + CHUNK, len(hidden))
             logits = lm.unembed(hidden[low:high])
-            said.append(_predict(logits))
+            said.append(greedy_columns(logits))
             inside = min(high, len(realised) - 1) - low  # the last row has no realised token
             if inside > 0:
                 p = reference.logits(low + 1, low + 1 + inside).to(logits.device)
@@ -186,7 +187,7 @@ class LMDrafter:
             )
             slot += len(growing)
             for low in range(0, len(growing), CHUNK):
-                columns = _predict(lm.unembed(hidden[low : low + CHUNK]))
+                columns = greedy_columns(lm.unembed(hidden[low : low + CHUNK]))
                 for row, t in enumerate(growing[low : low + CHUNK]):
                     tails[t].extend(*(column[row].item() for column in columns))
         return tails
@@ -207,19 +208,6 @@ class LMDrafter:
         if self.lm is None:
             raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
         return self.lm
-
-
-def _predict(logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Greedy token, its ln q, the entropy (nats) and q, per row."""
-    logp = logits.float().log_softmax(-1)
-    best, token = logp.max(-1)
-    entropy = torch.special.entr(logp.exp()).sum(-1)  # 0 where a token cannot be said
-    return (
-        token.cpu().numpy(),
-        best.cpu().numpy(),
-        entropy.cpu().numpy(),
-        best.exp().cpu().numpy(),
-    )
 
 
 def _check_same_tokens(mine: Any, theirs: Any, name: str) -> None:

@@ -75,3 +75,9 @@ def small_lm(model: Any, layers: Sequence[int], vocabulary: torch.Tensor) -> Any
     name = next(name for name, module in small._modules.items() if module is head)
     small._modules[name] = ReducedHead(head.weight, vocabulary)
     return small
+
+
+def trained_part(small: Any) -> nn.ModuleDict:
+    """What is trained and stored of a small model: its layers and its norm, not shared ones."""
+    decoder = small.get_decoder()
+    return nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})

@@ -11,7 +11,7 @@ from specviz.cards import drafter_card
 from specviz.drafters.bigram import Bigram
 from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
-from specviz.drafters.small_lm import small_lm
+from specviz.drafters.small_lm import small_lm, trained_part
 from specviz.drafters.weights import Weights, check_target, load_weights
 from specviz.engine.protocols import Drafter, Target
 
@@ -35,10 +35,7 @@ class TrainedLM(LMDrafter):
         if self._of is not model:
             tensors = dict(self.weights.tensors)
             small = small_lm(model, self.layers, tensors.pop("vocabulary").long())
-            decoder = small.get_decoder()
-            for part, module in (("layers", decoder.layers), ("norm", decoder.norm)):
-                mine = {k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(part)}
-                module.load_state_dict(mine)
+            trained_part(small).load_state_dict(tensors)
             self.model, self._of = small, model
         super().attach(target)
 

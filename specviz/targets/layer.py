@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from transformers import Cache
 
+from specviz.targets.slots import additive_mask
+
 
 class LayerMemory(Cache):
     """Keys and values of one layer, appended forward by forward."""
@@ -84,11 +86,9 @@ class OneLayer(nn.Module):
         memory
             Keys and values so far; those of `stream` are appended.
         """
-        mask = torch.zeros(visible.shape, dtype=stream.dtype, device=stream.device)
-        mask.masked_fill_(~visible.to(stream.device), torch.finfo(stream.dtype).min)
         out = self.layer(
             stream,
-            attention_mask=mask[:, None],
+            attention_mask=additive_mask(visible.to(stream.device), stream.dtype),
             position_ids=positions,
             position_embeddings=self._rotary[0](stream, position_ids=positions),
             cache=memory,

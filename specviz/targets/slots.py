@@ -160,13 +160,9 @@ class SlotLM:
         states [batch, n, hidden], and the same of every tap.
         """
         device = self.device
-        batch, n = tokens.shape
-        end = start + n
+        end = start + tokens.shape[1]
         window = -(-end // WINDOW) * WINDOW
-        mask = torch.full(
-            (batch, 1, n, window), torch.finfo(self.dtype).min, dtype=self.dtype, device=device
-        )
-        mask[:, 0, :, :end].masked_fill_(visible.to(device), 0.0)
+        mask = additive_mask(nn.functional.pad(visible, (0, window - end)).to(device), self.dtype)
         self.cache.start, self.cache.window = start, window
         self._tapped = {}
         hooks = [self._tap(layer) for layer in taps if layer > 0]
@@ -195,6 +191,12 @@ class SlotLM:
             self._tapped[layer] = states
 
         return self.layers[layer - 1].register_forward_hook(keep)
+
+
+def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What attention adds to its scores, [batch, 1, n, m]: 0 where `visible` [batch, n, m]."""
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 
 
 def plain_logits(model: Any, tokens: Sequence[int], vocab_size: int) -> torch.Tensor:

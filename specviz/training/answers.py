@@ -84,13 +84,7 @@ def answer_batch(
         return hidden[:, -1]
 
     if shared:
-        prefix, tapped = lm.forward_batch(
-            torch.tensor([prompts[0][:shared]]),
-            0,
-            torch.arange(shared)[None],
-            torch.ones(1, shared, shared, dtype=torch.bool).tril(),
-            taps,
-        )
+        prefix, tapped = lm.forward(prompts[0][:shared], 0, taps=taps)
         states.keep(torch.arange(n), 0, prefix, tapped)
         lm.cache.keep(torch.zeros(n, dtype=torch.long))
     rows = torch.arange(n)  # the prompts still being answered
@@ -139,7 +133,7 @@ class _States:
         for place, tap in enumerate(self.taps):
             kept = (hidden if tap == FINAL else tapped[tap]).float()
             kept = kept.clamp(-_FP16_MAX, _FP16_MAX).half().cpu()
-            self.buffer[rows, start : start + kept.shape[1], place] = kept
+            self.buffer[rows, start : start + kept.shape[-2], place] = kept
 
     def of(self, row: int, slots: torch.Tensor) -> torch.Tensor | None:
         return self.buffer[row, slots] if self.taps else None

@@ -41,11 +41,11 @@ class Batch:
         columns = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         return (columns - self.pads[:, None]).clamp(min=0)
 
-    @property
-    def causal(self) -> torch.Tensor:
-        """Bool [batch, columns, columns]: earlier columns that are not padding, and itself."""
+    def causal(self, skip: int = 0) -> torch.Tensor:
+        """Bool [batch, columns, columns]: each column sees itself and the earlier ones, but for
+        padding and a text's first `skip` tokens."""
         columns = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        real = columns >= self.pads[:, None]
+        real = columns >= self.pads[:, None] + skip
         return ((columns <= columns[:, None]) & real[:, None]) | torch.eye(
             len(columns), dtype=torch.bool, device=columns.device
         )

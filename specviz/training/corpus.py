@@ -255,13 +255,8 @@ def _read(files: Sequence[Path]) -> Corpus:
     tables, taps, places = [], set(), []
     for file in files:
         tables.append(_table(file))
-        sizes = [
-            len(prompt) + len(output) - 1
-            for prompt, output in zip(
-                *(tables[-1][name].to_pylist() for name in ("prompt_ids", "output_ids")),
-                strict=True,
-            )
-        ]
+        texts = Corpus(tables[-1]).texts()
+        sizes = [len(prompt) + len(output) - 1 for prompt, output in texts]
         states = file.with_suffix(".safetensors")
         if sizes:
             taps.add(_taps(states, sum(sizes)) if states.exists() else ())

@@ -67,10 +67,9 @@ def evaluate(student: Student, batches: Sequence[Batch], corpus: Corpus) -> list
     walks: list[tuple[int, int]] = []
     losses, sizes = [], []
     for batch in batches:
-        _, loss = student.loss(batch)
+        matches, loss = student.matches(batch, K)
         losses.append(loss)
         sizes.append(batch.size)
-        matches = student.matches(batch, K)
         accepted = matches.long().cumprod(-1).sum(-1).cpu().numpy()
         walks += [
             walk(row, length) for row, length in zip(accepted, batch.lengths.tolist(), strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,7 @@ def _step(
     return first, batch.size
 
 
-def _batches(lengths: Sequence[int], schedule: Schedule, done: int) -> Any:
+def _batches(lengths: Sequence[int], schedule: Schedule, done: int) -> Iterator[list[int]]:
     """Batches `done`, done + 1, ... of the schedule, over as many epochs as it takes."""
     number = epoch = 0
     while True:

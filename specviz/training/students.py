@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from specviz.drafters.eagle_net import EagleNet
-from specviz.drafters.small_lm import ReducedHead, small_lm
+from specviz.drafters.small_lm import ReducedHead, small_lm, trained_part
 from specviz.targets.layer import LayerMemory
+from specviz.targets.slots import additive_mask
 from specviz.training.batches import Batch
 
 
@@ -32,8 +33,9 @@ class Student(Protocol):
         """What to minimise, and the cross-entropy (nats) of the next token alone."""
         ...
 
-    def matches(self, batch: Batch, k: int) -> torch.Tensor:
-        """Bool [batch, answer columns, k]: the draft's token at that depth is the answer's.
+    def matches(self, batch: Batch, k: int) -> tuple[torch.Tensor, float]:
+        """Bool [batch, answer columns, k]: the draft's token at that depth is the answer's; and
+        the cross-entropy that `loss` gives, of the same forward passes.
 
         Each depth is fed the answer's own tokens, so that what follows the first False is not
         what the drafter would have gone on to draft; leading Trues are all that counts.
@@ -86,13 +88,15 @@ class EagleStudent:
         assert isinstance(total, torch.Tensor)
         return total / sum(weights), float(parts[0].detach())
 
-    def matches(self, batch: Batch, k: int) -> torch.Tensor:
-        said = []
-        for features in self._unroll(batch, k):
-            said.append(self.net.vocabulary[self.net.logits(features).argmax(-1)])
-        return torch.stack(
-            [_agree(tokens, batch, depth) for depth, tokens in enumerate(said, start=1)], -1
-        )
+    def matches(self, batch: Batch, k: int) -> tuple[torch.Tensor, float]:
+        right, first = [], 0.0
+        for depth, features in enumerate(self._unroll(batch, k), start=1):
+            logits = self.net.logits(features)
+            right.append(_agree(self.vocabulary[logits.argmax(-1)], batch, depth))
+            if depth == 1:
+                wanted = _teacher(batch, self.net.head)
+                first = float(nn.functional.cross_entropy(logits[batch.teaches(1)], wanted))
+        return torch.stack(right, -1), first
 
     def weights(self) -> dict[str, torch.Tensor]:
         return dict(self.net.state_dict())
@@ -102,12 +106,7 @@ class EagleStudent:
         fed the answer's own tokens."""
         held = batch.states[:, :-1, : len(self.net.taps)]
         features = nn.functional.pad(self.net.fused(held), (0, 0, 1, 0))  # slot i holds i - 1
-        causal = batch.causal
-        # No slot for a text's first token: nothing was held before it.
-        rows = torch.arange(len(causal), device=causal.device)
-        causal[rows, :, batch.pads] = torch.eye(
-            causal.shape[1], dtype=torch.bool, device=causal.device
-        )[batch.pads]
+        causal = batch.causal(skip=1)  # no slot for the first token: nothing was held before it
         memory = LayerMemory()
         out = self.net(features, batch.tokens, batch.positions, causal, memory)
         found = [out[:, batch.start :]]
@@ -137,34 +136,31 @@ class LMStudent:
     family = "lm"
 
     def __init__(self, model: Any, layers: Sequence[int], vocabulary: torch.Tensor) -> None:
-        self.layers = tuple(layers)
         self.model = small_lm(model, layers, vocabulary)
-        decoder = self.model.get_decoder()
-        self.net = nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
+        self.net = trained_part(self.model)
         self.head: ReducedHead = self.model.get_output_embeddings()
         self.vocabulary = self.head.vocabulary
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         said = self.head.reduced(self._hidden(batch)[batch.teaches(1)])
-        teacher = _teacher(batch, self.head.weight)
-        part = nn.functional.cross_entropy(said, _wanted(teacher, batch, 0))
+        part = nn.functional.cross_entropy(said, _teacher(batch, self.head.weight))
         return part, float(part.detach())
 
-    def matches(self, batch: Batch, k: int) -> torch.Tensor:
-        said = self.head.vocabulary[self.head.reduced(self._hidden(batch)).argmax(-1)]
-        right = nn.functional.pad(_agree(said, batch, 1), (0, k))
-        anchors = said.shape[1]
-        return torch.stack([right[:, depth : depth + anchors] for depth in range(k)], -1)
+    def matches(self, batch: Batch, k: int) -> tuple[torch.Tensor, float]:
+        logits = self.head.reduced(self._hidden(batch))
+        wanted = _teacher(batch, self.head.weight)
+        first = float(nn.functional.cross_entropy(logits[batch.teaches(1)], wanted))
+        right = nn.functional.pad(_agree(self.vocabulary[logits.argmax(-1)], batch, 1), (0, k))
+        anchors = logits.shape[1]
+        return torch.stack([right[:, depth : depth + anchors] for depth in range(k)], -1), first
 
     def weights(self) -> dict[str, torch.Tensor]:
         return dict(self.net.state_dict())
 
     def _hidden(self, batch: Batch) -> torch.Tensor:
-        visible = torch.zeros(batch.causal.shape, dtype=self.head.weight.dtype)
-        visible.masked_fill_(~batch.causal, torch.finfo(visible.dtype).min)
         out = self.model.get_decoder()(
             input_ids=batch.tokens,
-            attention_mask=visible[:, None],
+            attention_mask=additive_mask(batch.causal(), self.head.weight.dtype),
             position_ids=batch.positions,
             use_cache=False,
         )

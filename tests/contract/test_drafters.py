@@ -12,7 +12,7 @@ from specviz.drafters.lm import LMDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
 from specviz.drafters.self_draft import SelfQuant, SelfSkip
-from specviz.drafters.small_lm import small_lm
+from specviz.drafters.small_lm import small_lm, trained_part
 from specviz.drafters.trained import TrainedLM
 from specviz.drafters.weights import Weights, sample_of
 from specviz.engine.certificate import plain_decode
@@ -106,12 +106,10 @@ class TestTrainedLM(DrafterContract):
         target = tiny_target()
         said = torch.arange(0, target.vocab_size - 8)
         small = small_lm(target.model, (0, 1, 2), said)
-        decoder = small.get_decoder()
-        tensors = torch.nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
         weights = Weights(
             "lm",
             {"layers": (0, 1, 2)},
-            {**tensors.state_dict(), "vocabulary": said},
+            {**trained_part(small).state_dict(), "vocabulary": said},
             sample_of(target.model),
         )
         return target, TrainedLM(weights), words(target)
