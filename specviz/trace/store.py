@@ -40,7 +40,7 @@ def write_folder(meta: TraceMeta, tables: Mapping[str, pa.Table], folder: str | 
     TraceError
         When `folder` is a file or cannot be created.
     """
-    folder = _made(folder)
+    folder = made(folder)
     for name, table in tables.items():
         write_table(table, folder / f"{name}.parquet")
     _write_text(meta.to_json(), folder / META)
@@ -112,7 +112,7 @@ class TraceWriter:
     """
 
     def __init__(self, folder: str | Path, meta: TraceMeta, resume: bool = True) -> None:
-        self.folder = _made(folder)
+        self.folder = made(folder)
         self.meta = dataclasses.replace(meta, complete=False)
         if (self.folder / META).exists():
             if not resume:
@@ -228,12 +228,12 @@ def _readable(file: Path) -> bool:
     return True
 
 
-def _made(folder: str | Path) -> Path:
+def made(folder: str | Path) -> Path:
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise TraceError(f"{folder} is a file: a trace needs a folder.") from None
+        raise TraceError(f"{folder} is a file, and a folder is needed.") from None
     except OSError as error:
         raise TraceError(f"Cannot create {folder}: {error.strerror}.") from None
     return folder

@@ -9,6 +9,7 @@ run asks the target again.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from specviz.engine.protocols import FINAL
 from specviz.prompt_set import Prompt
 from specviz.refuse import whole
 from specviz.targets.slots import SlotLM
-from specviz.trace.store import placed, write_table
+from specviz.trace.store import made, placed, write_table
 from specviz.training.answers import Answer, answer_batch
 
 #: Greedy answers and warmer ones, in turn from prompt to prompt.
@@ -36,6 +37,8 @@ SHORTEST = 8
 
 #: Batches among which prompts are sorted by length.
 _STRETCH = 8
+#: How far states may be from those of another precision or batch, of their size.
+_CLOSE = 0.05
 _KEY = b"specviz_asked"
 _SCHEMA = pa.schema(
     [
@@ -161,8 +164,7 @@ def build_corpus(
     if any(not 1 <= tap <= depth for tap in taps):
         raise ValueError(f"{target.name} has layers 1 to {depth} to tap, not {tuple(taps)}.")
     kept = (*taps, FINAL) if taps else ()
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made(out)
     lm = SlotLM(target.model, target.vocab_size)
     batches = _batches(target, prompts, temperatures, batch_size)
     files = [folder / f"{number:05d}.parquet" for number in range(len(batches))]
@@ -170,7 +172,7 @@ def build_corpus(
         for number, (file, batch) in enumerate(zip(files, batches, strict=True)):
             asked = (target.fingerprint, batch, max_new_tokens, kept, seed, number)
             key = hashlib.sha256(repr(asked).encode()).hexdigest()
-            if _key(file) != key:
+            if _key(file) != key or (kept and not _whole(file)):
                 draw = torch.Generator(device=lm.device)
                 draw.manual_seed(int(np.random.SeedSequence((seed, number)).generate_state(1)[0]))
                 answers = answer_batch(
@@ -185,6 +187,29 @@ def build_corpus(
                 _write(batch, answers, kept, key, file)
             bar.update(len(batch))
     return _read(files)
+
+
+def check_corpus(corpus: Corpus, target: Any) -> None:
+    """Refuse a corpus whose hidden states are not the target's, by looking at one answer.
+
+    Raises
+    ------
+    ValueError
+        When it has other layers or sizes, or the states are another model's.
+    """
+    (text,) = corpus.select([0]).texts()
+    tokens = [*text[0], *text[1][:-1]]
+    held = corpus.states(0)[:, -1].float()
+    apart = math.inf
+    if max(tokens) < target.vocab_size and max(corpus.taps) <= len(target.lm.layers):
+        final, _ = SlotLM(target.model, target.vocab_size).forward(tokens, 0)
+        if final.shape == held.shape:
+            apart = float((final.float().cpu() - held).norm() / held.norm())
+    if not apart <= _CLOSE:
+        raise ValueError(
+            f"This corpus holds the states of another target than {target.name}: build one with "
+            "`specviz corpus` for this target."
+        )
 
 
 def default_taps(target: Any) -> tuple[int, ...]:
@@ -288,6 +313,11 @@ def _taps(file: Path, rows: int) -> tuple[int, ...]:
 def _damaged(file: Path, why: object) -> ValueError:
     first = str(why).splitlines()[0]
     return ValueError(f"{file} is damaged ({first}): delete that shard and build again.")
+
+
+def _whole(file: Path) -> bool:
+    """Whether a shard that was asked for states has them; one without answers needs none."""
+    return file.with_suffix(".safetensors").exists() or pq.read_metadata(file).num_rows == 0
 
 
 def _key(file: Path) -> str | None:

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
 from specviz.refuse import whole
-from specviz.trace.store import placed
+from specviz.trace.store import made, placed
 from specviz.training.batches import Batch, batch_of, shuffled_batches
 from specviz.training.corpus import Corpus
 from specviz.training.held_out import evaluate
@@ -98,8 +98,7 @@ def train(
     ValueError
         When the checkpoint belongs to another training, or is damaged.
     """
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made(out)
     lengths = [len(answer) for _, answer in corpus.texts()]
     device = next(student.net.parameters()).device
     asked = json.dumps(
@@ -124,7 +123,7 @@ def train(
         log.extend({**when, **row} for row in rows)
         _write_log(folder / LOG, log)
 
-    if state.step == 0 and not log:
+    if not log:
         measure()
     with tqdm(
         total=schedule.steps, initial=state.step, desc=student.family, disable=not progress
@@ -250,8 +249,13 @@ def _read_log(file: Path, step: int) -> list[dict[str, Any]]:
     """What was measured up to a step; later rows belong to steps that will be made again."""
     if not file.exists() or step == 0:
         return []
-    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]
-    return [row for row in rows if row["step"] <= step]
+    try:
+        rows = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]
+        return [row for row in rows if row["step"] <= step]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{file} is damaged: delete it to go on without the earlier part of the curve."
+        ) from None
 
 
 def _write_log(file: Path, log: Sequence[dict[str, Any]]) -> None:

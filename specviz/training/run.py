@@ -23,9 +23,9 @@ from specviz.drafters.weights import (
     save_weights,
 )
 from specviz.refuse import whole
-from specviz.trace.store import placed
+from specviz.trace.store import made, placed
 from specviz.training.batches import batch_of
-from specviz.training.corpus import Corpus
+from specviz.training.corpus import Corpus, check_corpus
 from specviz.training.held_out import hold_out
 from specviz.training.loop import Schedule, train
 from specviz.training.students import EagleStudent, LMStudent, Student
@@ -92,8 +92,10 @@ def train_drafter(
     model = getattr(target, "model", None)
     if model is None or not hasattr(model, "get_decoder"):
         raise ValueError(f"Training starts from a torch target's weights; {target!r:.60} has none.")
-    if family != "bigram" and not corpus.taps:
-        raise ValueError("Training needs the target's states: build the corpus with taps.")
+    if family != "bigram":
+        if not corpus.taps:
+            raise ValueError("Training needs the target's states: build the corpus with taps.")
+        check_corpus(corpus, target)
     whole("vocabulary", vocabulary, 2)
     folder = Path(out)
     learn, held_out = hold_out(corpus)
@@ -141,9 +143,10 @@ def mixed(
     kinds = np.array(corpus.table["content_type"].to_pylist())
     sizes = np.array([len(answer) for _, answer in corpus.texts()])
     shares = dict(mix) if mix is not None else {}
-    missing = sorted(set(shares) - set(kinds))
+    present = sorted(set(kinds.tolist()))
+    missing = sorted(set(shares) - set(present))
     if missing:
-        raise ValueError(f"The corpus has no {', '.join(missing)}: it has {sorted(set(kinds))}.")
+        raise ValueError(f"The corpus has no {', '.join(missing)}: it has {', '.join(present)}.")
     if mix is not None and (min(shares.values()) < 0 or sum(shares.values()) <= 0):
         raise ValueError("Weights of the mix must be 0 or more, and one of them above 0.")
     total = sum(shares.values())
@@ -157,6 +160,8 @@ def mixed(
         mine = order if group is None else order[kinds[order] == group]
         limit = budget if group is None else budget * shares[group] / total
         kept += mine[np.cumsum(sizes[mine]) <= limit].tolist()
+    if not kept:
+        raise ValueError(f"No answer is short enough for {budget:.0f} tokens: allow more of them.")
     return corpus.select(sorted(kept))
 
 
@@ -227,8 +232,7 @@ def _described(corpus: Corpus) -> dict[str, Any]:
 
 
 def _finish(folder: Path, weights: Weights, card: dict[str, Any]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / WEIGHTS
+    file = made(folder) / WEIGHTS
     save_weights(weights, file)
     card["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     card["bytes"] = file.stat().st_size

@@ -207,6 +207,13 @@ def test_bad_input_is_refused(corpus: Corpus, tmp_path: Path) -> None:
         train_drafter("lm", TARGET, Corpus(corpus.table), tmp_path)
     with pytest.raises(ValueError, match="layers 0 to 3"):
         train_drafter("lm", TARGET, corpus, tmp_path, layers=[9], progress=False)
+    with pytest.raises(ValueError, match="allow more of them"):
+        train_drafter("lm", TARGET, corpus, tmp_path, max_tokens=1, progress=False)
+    with pytest.raises(ValueError, match="states of another target than tiny-llama"):
+        train_drafter("lm", tiny_target(seed=1), corpus, tmp_path, progress=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="file"):
+        train_drafter("bigram", TARGET, corpus, tmp_path / "file", progress=False)
     with pytest.raises(ValueError, match="keeps no hidden states"):
         Corpus(corpus.table).states(0)
 
@@ -235,3 +242,30 @@ def test_a_trained_drafter_can_go_on_with_other_texts(corpus: Corpus, tmp_path: 
         train_drafter("lm", TARGET, corpus, tmp_path / "x", start=first, progress=False)
     with pytest.raises(ValueError, match="no trained drafter"):
         train_drafter("lm", TARGET, corpus, tmp_path / "x", start=tmp_path, progress=False)
+
+
+def test_a_damaged_log_is_refused_with_what_to_do(corpus: Corpus, tmp_path: Path) -> None:
+    def again() -> None:
+        train_drafter(
+            "lm", TARGET, corpus, tmp_path, schedule=Schedule(steps=1), layers=[0], progress=False
+        )
+
+    again()
+    (tmp_path / "log.jsonl").write_text("{broken")
+    with pytest.raises(ValueError, match=r"log.jsonl is damaged"):
+        again()
+    (tmp_path / "log.jsonl").unlink()
+    again()
+    assert {row["step"] for row in json.loads((tmp_path / "card.json").read_text())["log"]} == {1}
+
+
+def test_lost_states_are_made_again(tmp_path: Path) -> None:
+    def build() -> Corpus:
+        return build_corpus(
+            TARGET, asked(4), tmp_path, max_new_tokens=12, taps=(1,), progress=False
+        )
+
+    whole = build()
+    before = whole.states(0)
+    (tmp_path / "00000.safetensors").unlink()
+    assert torch.equal(build().states(0), before)
