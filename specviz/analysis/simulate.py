@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from specviz.analysis.anchors import Anchors, Ints, anchors_of, by_position
@@ -19,9 +21,10 @@ class _Drafter:
             for column in ("logq", "entropy", "confidence")
         ]
 
-    def ask(self, policy: Policy, k: int, at: int) -> int:
-        """How many tokens a plan of `k` drafts at a flat anchor before the policy says stop."""
-        plan = Plan(min(k, int(self.anchors.room[at])), self.anchors.drafter)
+    def ask(self, policy: Policy, plan: Plan, at: int) -> int:
+        """How many tokens a plan drafts at a flat anchor before the policy says stop."""
+        k = min(plan.k, int(self.anchors.room[at]))
+        plan = dataclasses.replace(plan, k=k, drafter=self.anchors.drafter)
         most = min(plan.k, int(self.anchors.offered[at]))
         row = self.anchors.row[at]
         logq, entropy, confidence = (column[row, :most].tolist() for column in self._columns)
@@ -62,7 +65,7 @@ def simulate(
                 drafters[name] = _Drafter(trace, name)
             chosen, at = drafters[name], int(anchors.start[s]) + a
             check_k(plan.k, chosen.anchors)
-            drafted = chosen.ask(policy, plan.k, at)
+            drafted = chosen.ask(policy, plan, at)
             accepted = min(drafted, int(chosen.anchors.acceptable[at]))
             rounds.append((at, drafted, accepted, name))
             past.append(PastRound(a, name, drafted, accepted))

@@ -14,6 +14,7 @@ import torch
 
 from specviz.engine.observe import CHUNK, PairStats
 from specviz.engine.protocols import Drafts, Reference
+from specviz.engine.sampling import in_full
 from specviz.trace.schema import TOP_DRAFT
 
 
@@ -51,7 +52,7 @@ def greedy_columns(
     logits: torch.Tensor,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Greedy column, its ln q, the entropy (nats) and q, per row of logits [m, width]."""
-    logp = logits.float().log_softmax(-1)
+    logp = in_full(logits).log_softmax(-1)
     best, token = logp.max(-1)
     entropy = torch.special.entr(logp.exp()).sum(-1)  # 0 where a token cannot be said
     return (
@@ -142,7 +143,7 @@ def point_columns(reference: Reference, proposed: np.ndarray, k: int) -> dict[st
     for low in range(0, len(offered), CHUNK):
         high = min(low + CHUNK, len(offered))
         rows = reference.logits(low + 1, high + 1)
-        rows = (rows if rows.dtype == torch.float64 else rows.float()).softmax(-1)
+        rows = in_full(rows).softmax(-1)
         token = torch.from_numpy(np.maximum(offered[low:high], 0)).to(rows.device)
         p[low:high] = rows.gather(-1, token[:, None])[:, 0].cpu().numpy()
     top = np.full((len(offered), TOP_DRAFT), -1)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from specviz.drafters.assemble import no_drafts, point_columns
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import (
     Draft,
     Drafts,
@@ -19,6 +20,7 @@ from specviz.engine.protocols import (
     Target,
     fingerprint_of,
 )
+from specviz.engine.tree_drafts import refuse_tree
 from specviz.policies import DraftView, Plan
 from specviz.refuse import whole
 
@@ -26,37 +28,38 @@ from specviz.refuse import whole
 class Bigram:
     """After each token, the token that followed it most often in a training corpus.
 
-    It knows the target's commonest pairs and nothing else: what a learned drafter owes to
-    anything more shows as its difference from this one on the same corpus.
+        It knows the target's commonest pairs and nothing else: what a learned drafter owes to
+        anything more shows as its difference from this one on the same corpus.
 
-    Parameters
-    ----------
-    after
-        Follower of every token, int [vocabulary]; -1 where none was seen, so that a draft
-        ends there.
-    share
-        Share of all its followers that were this one, float [vocabulary]; 0 where none was
-        seen. Held in float16, as it is stored: a table read back is the same drafter.
-    max_k
-        Most tokens drafted in a round.
+        Parameters
+        ----------
+        after
+            Follower of every token, int [vocabulary]; -1 where none was seen, so that a draft
+            ends there.
+        share
+            Share of all its followers that were this one, float [vocabulary]; 0 where none was
+            seen. Held in float16, as it is stored: a table read back is the same drafter.
+        max_k
+            Most tokens drafted in a round.
 
-    Raises
-    ------
-    ValueError
-        When the two are no table of a vocabulary, or max_k is below 1.
+        Raises
+        ------
+        ValueError
+            When the two are no table of a vocabulary, or max_k is below 1.
 
-    Notes
-    -----
-    Drafts are points (q = 1) and suffix-consistent (F7.5): a drafted token depends on the
-    token before it only. `confidence` is the share: relative frequency in the corpus, not the
-    probability of being accepted.
+        Notes
+        -----
+        Drafts are points (q = 1) and suffix-consistent (F7.5): a drafted token depends on the
+        token before it only. `confidence` is the share: relative frequency in the corpus, not the
+        probability of being accepted.
 
-    Examples
-    --------
-    >>> from specviz.policies import Plan
-    >>> table = Bigram(after=[1, 2, -1], share=[1.0, 0.5, 0.0])
-    >>> table.propose([0], Plan(3), lambda view: True).tokens
-    (1, 2)
+        Examples
+        --------
+        >>> from specviz.engine.tree_drafts import refuse_tree
+    from specviz.policies import Plan
+        >>> table = Bigram(after=[1, 2, -1], share=[1.0, 0.5, 0.0])
+        >>> table.propose([0], Plan(3), lambda view: True).tokens
+        (1, 2)
     """
 
     taps: tuple[int, ...] = ()
@@ -119,7 +122,8 @@ class Bigram:
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
         pass
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
+        refuse_tree(plan, self.name)
         last, k = context[-1], min(plan.k, self.max_k)
         tokens: list[int] = []
         shares: list[float] = []

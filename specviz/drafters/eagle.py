@@ -9,9 +9,12 @@ import torch
 
 from specviz.drafters.assemble import greedy_columns, no_drafts
 from specviz.drafters.eagle_net import EagleNet
+from specviz.drafters.growers import EagleGrower
 from specviz.drafters.small_lm import widened
 from specviz.drafters.weights import Weights, check_target
+from specviz.engine.chain import Growing
 from specviz.engine.observe import CHUNK, pair_stats
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import (
     Draft,
     Drafts,
@@ -22,14 +25,15 @@ from specviz.engine.protocols import (
     Target,
     fingerprint_of,
 )
-from specviz.policies import DraftView, Plan
+from specviz.engine.tree_drafts import grow_tree
+from specviz.policies import Plan
 from specviz.refuse import whole
 from specviz.targets.layer import LayerMemory
 from specviz.trace.schema import TOP_DRAFT
 
 
 class EagleDrafter:
-    """Drafts a chain with an EAGLE head.
+    """Drafts chains and trees with an EAGLE head.
 
     Parameters
     ----------
@@ -93,33 +97,26 @@ class EagleDrafter:
         self._features = seen if self._features is None else torch.cat([self._features, seen])
 
     @torch.inference_mode()
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
         k = min(plan.k, self.max_k)
         if k == 0:
             return Draft(context[-1])
         net = self._attached()
         features = self._catch_up(net, context)
         slots, place = len(self._cached), len(context) - 1
-        tokens: list[int] = []
-        logq: list[float] = []
-        entropy: list[float] = []
-        rows: list[torch.Tensor] = []
+        if plan.tree is not None:
+            grower = EagleGrower(net, features, self._memory, place, self._vocab_size)
+            return grow_tree(plan.tree, grower, context[-1], pick)
+        chain = Growing(context[-1], pick)
         try:
             while True:
-                logp = net.logits(features)[0, 0].float().log_softmax(-1)
-                best, index = logp.max(-1)
-                rows.append(logp)
-                tokens.append(int(net.vocabulary[index]))
-                logq.append(float(best))
-                entropy.append(float(torch.special.entr(logp.exp()).sum()))
-                view = DraftView(plan, logq, entropy, np.exp(logq).tolist())
-                if len(tokens) == k or not more(view):
-                    break
-                features = self._step(net, features, tokens[-1:], place + len(tokens))
+                logits = net.logits(features)[0, 0]
+                token = chain.add(widened(logits, net.vocabulary, self._vocab_size))
+                if len(chain) == k or not more(chain.view(plan)):
+                    return chain.draft()
+                features = self._step(net, features, [token], place + len(chain))
         finally:
             self._memory.crop_to(slots)  # the draft's own keys are of this draft only
-        q = widened(torch.stack(rows), net.vocabulary, self._vocab_size).exp()
-        return Draft.chain(context[-1], tokens, logq, entropy, np.exp(logq).tolist(), q)
 
     @torch.inference_mode()
     def propose_all(self, reference: Reference, k: int) -> Drafts:

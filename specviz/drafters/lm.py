@@ -18,15 +18,19 @@ from specviz.drafters.assemble import (
     pair_columns,
     tails_needed,
 )
+from specviz.drafters.growers import LMGrower
+from specviz.engine.chain import Growing
 from specviz.engine.observe import CHUNK, pair_stats
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
-from specviz.policies import DraftView, Plan
+from specviz.engine.tree_drafts import grow_tree
+from specviz.policies import Plan
 from specviz.refuse import whole
 from specviz.targets.slots import SlotLM, weights_fingerprint
 
 
 class LMDrafter:
-    """Drafts greedily with a causal LM that has its own KV cache.
+    """Drafts chains and trees with a causal LM that has its own KV cache.
 
     Parameters
     ----------
@@ -82,29 +86,22 @@ class LMDrafter:
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
         pass
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
         k = min(plan.k, self.max_k)
         if k == 0:
             return Draft(context[-1])
         lm = self._attached()
         hidden = self._catch_up(lm, context)
-        tokens: list[int] = []
-        logq: list[float] = []
-        entropy: list[float] = []
-        rows: list[torch.Tensor] = []
+        if plan.tree is not None:
+            grower = LMGrower(lm, hidden[-1:], len(context))
+            return grow_tree(plan.tree, grower, context[-1], pick)
+        chain = Growing(context[-1], pick)
         while True:
-            rows.append(lm.unembed(hidden[-1:]).float().log_softmax(-1)[0])
-            best, token = rows[-1].max(-1)
-            tokens.append(int(token))
-            logq.append(float(best))
-            entropy.append(float(torch.special.entr(rows[-1].exp()).sum()))
-            view = DraftView(plan, logq, entropy, np.exp(logq).tolist())
-            if len(tokens) == k or not more(view):
-                break
-            hidden, _ = lm.forward(tokens[-1:], len(self._cached))
-            self._cached.append(tokens[-1])
-        q = torch.stack(rows).exp()
-        return Draft.chain(context[-1], tokens, logq, entropy, np.exp(logq).tolist(), q)
+            token = chain.add(lm.unembed(hidden[-1:])[0])
+            if len(chain) == k or not more(chain.view(plan)):
+                return chain.draft()
+            hidden, _ = lm.forward([token], len(self._cached))
+            self._cached.append(token)
 
     def propose_all(self, reference: Reference, k: int) -> Drafts:
         anchors = reference.anchors

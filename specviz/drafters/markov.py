@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from specviz.drafters.assemble import no_drafts, pair_columns
+from specviz.drafters.growers import MarkovGrower
+from specviz.engine.chain import Growing
 from specviz.engine.observe import pair_stats
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
-from specviz.policies import DraftView, Plan
+from specviz.engine.tree_drafts import grow_tree
+from specviz.policies import Plan
 from specviz.refuse import whole
 from specviz.targets.toy import MarkovModel
 
 
 class MarkovDrafter:
-    """Drafts the most probable continuation of a `MarkovModel`."""
+    """Drafts chains and trees from a `MarkovModel`."""
 
     taps: tuple[int, ...] = ()
     simulated_cost = False
@@ -40,27 +43,15 @@ class MarkovDrafter:
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
         pass
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
-        text, rows = list(context), []
-        tokens: list[int] = []
-        logq: list[float] = []
-        entropy: list[float] = []
-        for depth in range(min(plan.k, self.max_k)):
-            confidence = [math.exp(value) for value in logq]
-            if depth and not more(DraftView(plan, logq, entropy, confidence)):
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
+        if plan.tree is not None and plan.k:
+            return grow_tree(plan.tree, MarkovGrower(self.model, context), context[-1], pick)
+        text, chain = list(context), Growing(context[-1], pick)
+        while len(chain) < min(plan.k, self.max_k):
+            if len(chain) and not more(chain.view(plan)):
                 break
-            logits = self.model.logits(text)
-            token = int(logits.argmax())
-            p = logits.exp()
-            rows.append(p)
-            tokens.append(token)
-            logq.append(float(logits[token]))
-            entropy.append(-float(torch.xlogy(p, p).sum()))
-            text.append(token)
-        q = torch.stack(rows) if rows else None
-        return Draft.chain(
-            context[-1], tokens, logq, entropy, [math.exp(value) for value in logq], q
-        )
+            text.append(chain.add(self.model.logits(text)))
+        return chain.draft()
 
     def propose_all(self, reference: Reference, k: int) -> Drafts:
         anchors = reference.anchors

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specviz.drafters.assemble import no_drafts, point_columns
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import (
     Draft,
     Drafts,
@@ -17,6 +18,8 @@ from specviz.engine.protocols import (
     Target,
     fingerprint_of,
 )
+from specviz.engine.tree import trie
+from specviz.engine.tree_drafts import Trie, refuse_tree
 from specviz.policies import DraftView, Plan
 from specviz.refuse import whole
 
@@ -66,7 +69,11 @@ class NGram:
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
         pass
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
+        if isinstance(plan.tree, Trie):
+            depth = plan.tree.depth if plan.k else 0
+            return trie(self._copies(np.asarray(context), depth), context[-1], plan.tree.budget)
+        refuse_tree(plan, self.name, "a Trie")
         tokens, scores = self._copy(np.asarray(context), min(plan.k, self.max_k))
         zeros = [0.0] * len(tokens)
         for depth in range(1, len(tokens)):
@@ -119,8 +126,32 @@ class NGram:
             kept, length = longer, length + 1
         if length < self.min_match:
             return [], []
-        source = int(kept[-1])
-        copied = text[source + 1 : source + 1 + k].tolist()
-        while len(copied) < k:  # the copy overtook the end of the text: go on with itself
-            copied.append(copied[len(copied) - (last - source)])
+        copied = _after(text, int(kept[-1]), k)
         return copied, [(length + j) / (length + j + 1) for j in range(k)]
+
+    def _copies(self, text: np.ndarray, k: int) -> list[list[int]]:
+        """k tokens after every earlier match, the longest matches first, then the most recent.
+
+        The first is the chain that `_copy` would draft.
+        """
+        last = len(text) - 1
+        kept = np.flatnonzero(text[:last] == text[last])
+        length = {int(end): 1 for end in kept}
+        shared = 1
+        while len(kept):
+            kept = kept[kept >= shared]
+            kept = kept[text[kept - shared] == text[last - shared]]
+            shared += 1
+            length.update(dict.fromkeys(kept.tolist(), shared))
+        ends = [end for end in length if k and length[end] >= self.min_match]
+        ends.sort(key=lambda end: (-length[end], -end))
+        return [_after(text, end, k) for end in ends]
+
+
+def _after(text: np.ndarray, source: int, k: int) -> list[int]:
+    """k tokens that followed an earlier place; past the end of the text it copies itself."""
+    last = len(text) - 1
+    copied: list[int] = text[source + 1 : source + 1 + k].tolist()
+    while len(copied) < k:
+        copied.append(copied[len(copied) - (last - source)])
+    return copied

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specviz.drafters.assemble import no_drafts, point_columns
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import (
     Draft,
     Drafts,
@@ -17,6 +18,7 @@ from specviz.engine.protocols import (
     Target,
     fingerprint_of,
 )
+from specviz.engine.tree_drafts import refuse_tree
 from specviz.policies import DraftView, Plan
 from specviz.refuse import whole
 
@@ -76,7 +78,8 @@ class Oracle:
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
         pass
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
+        refuse_tree(plan, self.name)
         answer = self._known[self._prompt]
         done = len(context) - len(self._prompt)
         right = answer[done : done + min(plan.k, self.max_k)]

@@ -2,6 +2,10 @@
 
 Logits depend slightly on how many rows a forward has. A token may flip where the target's
 best two are closer than that; such a flip is certified, any other is a bug.
+
+Rules that draw the target's own token and look whether the draft holds it (`SampleMatch`,
+`SharedNoise`) have an output that depends on the seed only: it is compared with plain
+sampling. A flip there is not examined further, so it is never certified.
 """
 
 from __future__ import annotations
@@ -10,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from specviz.engine.protocols import Draft, Target
+import torch
+
+from specviz.engine.acceptance import Greedy, SampleMatch, SharedNoise
+from specviz.engine.protocols import Acceptance, Draft, Target
 from specviz.engine.rounds import Recorded
 from specviz.markup import escape
 
@@ -32,7 +39,7 @@ class Certificate:
         Output position of the first difference, None when equal.
     margin, noise
         There: the target's top-2 margin (nats) and the largest difference of a logit between
-        the 1-row and the (1 + k)-row forward.
+        the 1-row and the (1 + k)-row forward. None under sampling.
     certified
         True when equal, or when margin <= 4 noise: a tie decided by rounding.
     """
@@ -50,6 +57,8 @@ class Certificate:
     def __str__(self) -> str:
         if self.equal:
             return f"equal to plain decoding, {len(self.plain)} tokens"
+        if self.margin is None:
+            return f"differs from plain decoding at token {self.divergence}"
         verdict = "a certified near-tie" if self.certified else "NOT a near-tie"
         return (
             f"differs from plain decoding at token {self.divergence}: margin {self.margin} "
@@ -60,13 +69,24 @@ class Certificate:
         return f"<p>{escape(str(self))}</p>"
 
 
-def plain_decode(target: Target, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
-    """Greedy tokens, one forward each; stops after an end of text."""
-    tokens = [int(target.prefill(prompt_ids).logits[-1].argmax())]
+def plain_decode(
+    target: Target,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    rule: Acceptance = Greedy(),  # noqa: B008 - frozen
+    seed: int = 0,
+) -> list[int]:
+    """Tokens of plain decoding, one forward each; stops after an end of text.
+
+    `rule` and `seed` say how the target's tokens are sampled; greedily by default.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    tokens = [rule(Draft(prompt_ids[-1]), target.prefill(prompt_ids), rng).token]
     while len(tokens) < max_new_tokens and tokens[-1] not in target.eos_ids:
-        rows = target.verify(Draft(tokens[-1]))
+        draft = Draft(tokens[-1])
+        rows = target.verify(draft)
         target.commit(())
-        tokens.append(int(rows.logits[0].argmax()))
+        tokens.append(rule(draft, rows, rng).token)
     return tokens
 
 
@@ -77,20 +97,24 @@ def certify(run: Recorded) -> Certificate:
     ------
     ValueError
         When the run is not finished: decoding would close it. Or when its acceptance rule is
-        lossy or not greedy: then the output need not be the plain greedy one.
+        lossy or compares p with q: then the output depends on the drafts.
     """
     if not run.finished:
         raise ValueError("Finish the run first (run.finish()): certifying decodes again.")
-    if run.acceptance.name != "greedy":
+    rule = run.acceptance
+    if not isinstance(rule, Greedy | SampleMatch | SharedNoise):
         raise ValueError(
-            f"Only greedy runs equal plain decoding; this one used {run.acceptance.name}."
+            f"The output under {rule.name} is not a function of the seed alone, so there is no "
+            "plain output to equal: certify a run of Greedy, SampleMatch or SharedNoise."
         )
-    plain = plain_decode(run.target, run.prompt_ids, run.max_new_tokens)
+    plain = plain_decode(run.target, run.prompt_ids, run.max_new_tokens, rule, run.seed)
     where = first_difference(plain, run.token_ids)
     if where is None:
         return Certificate(tuple(plain), True)
     if where == 0:  # prefill alone decides the first token, and has one shape only
         return Certificate(tuple(plain), False, 0, None, None, False)
+    if rule.sampling.temperature > 0:
+        return Certificate(tuple(plain), False, where, None, None, False)
     flipped = next(r for r in run.log if r.anchor < where <= r.anchor + r.emitted)
     depth = where - flipped.anchor - 1
     row = flipped.path[depth - 1] + 1 if depth else 0

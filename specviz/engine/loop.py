@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 
@@ -9,9 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from specviz.engine.acceptance import Greedy
+from specviz.engine.acceptance import Greedy, check_acceptance
 from specviz.engine.certificate import Certificate, certify
-from specviz.engine.observe import RowStats, concatenate, row_stats, token_stats
+from specviz.engine.observe import RowStats, concatenate, row_stats, sampled_logp, token_stats
 from specviz.engine.protocols import (
     Acceptance,
     Draft,
@@ -25,6 +26,7 @@ from specviz.engine.protocols import (
 )
 from specviz.engine.record import run_trace
 from specviz.engine.rounds import Past, Round
+from specviz.engine.tree import shallow
 from specviz.markup import escape
 from specviz.policies import DraftView, FixedK, PastRound, Plan, Policy
 from specviz.refuse import whole
@@ -60,12 +62,12 @@ class Run:
         self.prompt_text = target.codec.render(prompt)
         self.token_ids: list[int] = []
         self.position_stats: list[RowStats] = []  # of every output token, in order
-        self.position_tokens: list[tuple[float, int]] = []  # its ln p and rank
+        self.position_tokens: list[tuple[float, float, int]] = []  # ln p, as sampled, rank
         self.log: list[Round] = []
         self._past = Past()
         self._certificate: Certificate | None = None
         self._committing = False  # an interrupt in between would leave target and run apart
-        self._rng = torch.Generator().manual_seed(seed)
+        self._rng = torch.Generator().manual_seed(seed)  # the acceptance rule's, and no one else's
         taps = sorted({tap for drafter in drafters.values() for tap in drafter.taps})
         for drafter in self.drafters.values():
             drafter.attach(target)
@@ -74,6 +76,7 @@ class Run:
         for drafter in self.drafters.values():
             drafter.start(self.prompt_ids, rows)
         first = acceptance(Draft(self.prompt_ids[-1]), rows, self._rng).token
+        self._dice = self._rng.get_state()  # as the last committed round left it
         self._keep(rows, (first,), row_stats(rows.logits) if instrument else None, [0])
 
     @property
@@ -126,13 +129,17 @@ class Run:
         context = [*self.prompt_ids, *self.token_ids]
 
         ready = time.perf_counter()
-        draft = drafter.propose(context, Plan(k, drafter.name), self._more)
+        plan = dataclasses.replace(plan, k=k, drafter=drafter.name)
+        draft = drafter.propose(context, plan, self._more, self.acceptance.pick(self.seed, anchor))
+        if plan.tree is not None:  # it was grown as at any other place
+            draft = shallow(draft, k)
         self.target.synchronize()
         drafted = time.perf_counter()
         rows = self.target.verify(draft)
         self.target.synchronize()
         verified = time.perf_counter()
 
+        self._rng.set_state(self._dice)  # an interrupted round is repeated with the same draws
         verdict = self.acceptance(draft, rows, self._rng)
         path, tokens = _emitted(draft, verdict, self.target.eos_ids)
         stats = row_stats(rows.logits) if self.instrument else None
@@ -141,7 +148,8 @@ class Run:
         for each in self.drafters.values():
             each.observe(rows, path)
         self._keep(rows, tokens, stats, [0, *(node + 1 for node in path)])
-        self._past.rounds.append(PastRound(anchor, drafter.name, len(draft), len(path)))
+        self._past.rounds.append(PastRound(anchor, drafter.name, draft.depth, len(path)))
+        self._dice = self._rng.get_state()
         self._committing = False
         return Round(
             number=len(self.log),
@@ -175,6 +183,11 @@ class Run:
             raise ValueError(
                 f"The policy asked for drafter {name!r}; this run has {', '.join(self.drafters)}."
             )
+        if plan.tree is not None and not self.target.supports_trees:
+            raise ValueError(
+                f"{self.target.name} verifies chains only, and the policy asked for a "
+                f"{plan.tree.builder} tree: use a policy of chains, such as FixedK."
+            )
         if plan.k > self.drafters[name].max_k:
             raise ValueError(
                 f"The policy asked {name} for {plan.k} tokens; it drafts at most "
@@ -191,9 +204,13 @@ class Run:
         if stats is None:
             return
         logits = rows.logits[used]
-        logp, rank = token_stats(logits, torch.tensor(tokens, device=logits.device))
+        emitted = torch.tensor(tokens, device=logits.device)
+        logp, rank = token_stats(logits, emitted)
+        sampled = sampled_logp(logits, emitted, self.acceptance.sampling)
         self.position_stats.append(stats.take(used))
-        self.position_tokens.extend(zip(logp.tolist(), rank.tolist(), strict=True))
+        self.position_tokens.extend(
+            zip(logp.tolist(), sampled.tolist(), rank.tolist(), strict=True)
+        )
         self._past.see(self.position_stats[-1])
 
     def _stop(self, full: bool) -> str:
@@ -280,7 +297,7 @@ def generate(
     policy
         How many tokens to draft in each round; `FixedK(7)` by default.
     acceptance
-        Which drafted tokens are kept; `Greedy()` by default.
+        Which drafted tokens are kept, and how tokens are sampled; `Greedy()` by default.
     max_new_tokens
         Output tokens at most, the first one (from prefill) included.
     seed
@@ -297,7 +314,8 @@ def generate(
     ------
     ValueError
         When the prompt is empty, a token is outside the vocabulary, the drafter does not fit
-        the target, or the policy asks for more than the drafter can draft.
+        the target, or the policy asks for more than the drafter can draft, or for a tree where
+        drafter, target or acceptance rule take chains only.
 
     Examples
     --------
@@ -321,6 +339,7 @@ def generate(
             raise ValueError(f"The drafter called {name!r} names itself {each.name!r}: use that.")
     if not isinstance(policy, Policy):
         raise ValueError(f"A policy has name, replayable, plan and more; {policy!r:.60} has not.")
+    check_acceptance(acceptance)
     max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
     seed = whole("seed", seed, least=0)
     return Run(target, drafters, prompt, policy, acceptance, max_new_tokens, seed, instrument)

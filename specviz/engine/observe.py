@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
+from specviz.engine.sampling import Sampling, in_full
 from specviz.trace.schema import TOP_DRAFT, TOP_TARGET
 
 #: Rows reduced at a time: 32 rows of a 150k vocabulary are 20 MB in fp32.
@@ -54,7 +55,7 @@ def row_stats(logits: torch.Tensor) -> RowStats:
     Source: F1.1, F1.2 and F1.5. fp16 or bf16 logits are widened first; in half precision
     p ln p is NaN where p underflows.
     """
-    wide = logits if logits.dtype == torch.float64 else logits.float()
+    wide = in_full(logits)
     logp = wide.log_softmax(-1)
     # 0 * -inf: a masked-out token contributes nothing.
     p = logp.exp()
@@ -87,10 +88,16 @@ def token_stats(logits: torch.Tensor, tokens: torch.Tensor) -> tuple[np.ndarray,
 
     Ties count in favour of the token, so that the argmax has rank 0 whatever its index.
     """
-    wide = logits if logits.dtype == torch.float64 else logits.float()
+    wide = in_full(logits)
     mine = wide.gather(-1, tokens[:, None])
     logp = mine[:, 0] - wide.logsumexp(-1)
     return _np(logp), _np((wide > mine).sum(-1))
+
+
+def sampled_logp(logits: torch.Tensor, tokens: torch.Tensor, sampling: Sampling) -> np.ndarray:
+    """ln p of one token per row as it was sampled: 0 for the argmax at temperature 0, -inf for
+    what the settings rule out."""
+    return _np(sampling.probs(logits).gather(-1, tokens[:, None])[:, 0].log())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from typing import Any, Protocol, SupportsIndex, TypeGuard, runtime_checkable
 import numpy as np
 import torch
 
+from specviz.engine.picking import ARGMAX, Pick
+from specviz.engine.sampling import Sampling
 from specviz.policies import DraftView, Plan
 
 Ids = Sequence[int]
@@ -99,8 +101,10 @@ class Draft:
         Per node: the drafter's ln q of its token, the entropy of the distribution it came
         from (nats), and the drafter's own score in [0, 1].
     q
-        The drafter's full distributions, one row per node (probabilities on the device), or
-        None for point drafts. Live only: never stored.
+        What the tokens were drawn from, one row per node (probabilities on the device), shaped
+        by the run's temperature, top-k and top-p; None for tokens that were chosen, such as the
+        likeliest ones (point drafts). Live only: never stored. `logq`, `entropy` and
+        `confidence` are of the drafter's distribution as it is, whatever the temperature.
     """
 
     anchor: int
@@ -150,6 +154,11 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+    @property
+    def depth(self) -> int:
+        """How many tokens could be accepted: the length of the longest branch."""
+        return max(self.depths(), default=0)
 
     def depths(self) -> list[int]:
         """Depth of every node; a child of the anchor has depth 1."""
@@ -333,8 +342,12 @@ class Drafter(Protocol):
         """A new sequence: the prompt and what the target saw of it."""
         ...
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
-        """A draft of at most `plan.k` tokens after `context` (prompt and committed tokens)."""
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
+        """A draft after `context` (prompt and committed tokens).
+
+        A chain of at most `plan.k` tokens, or the tree of `plan.tree`. `pick` turns distributions
+        into tokens; a drafter that has none leaves it alone.
+        """
         ...
 
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
@@ -353,7 +366,7 @@ class Verdict:
     Attributes
     ----------
     path
-        Accepted nodes, root to leaf.
+        Accepted nodes, from the anchor down.
     token
         The target's own token after them: the bonus after a full accept, else the correction.
     full
@@ -373,5 +386,13 @@ class Acceptance(Protocol):
     def name(self) -> str: ...
     @property
     def lossless(self) -> bool: ...
+    @property
+    def sampling(self) -> Sampling:
+        """How the target's distribution is shaped; temperature 0 is greedy decoding."""
+        ...
+
+    def pick(self, seed: int, anchor: int) -> Pick:
+        """How the drafter is to choose its tokens in the round of this anchor."""
+        ...
 
     def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict: ...

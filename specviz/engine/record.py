@@ -199,6 +199,7 @@ def run_trace(run: Recorded, certificate: Mapping[str, Any] | None = None) -> Tr
     )
     meta = dataclasses.replace(
         described,
+        sampling=dataclasses.asdict(run.acceptance.sampling),
         acceptance=run.acceptance.name,
         lossy=not run.acceptance.lossless,
         certificate=certificate,
@@ -219,9 +220,9 @@ def run_trace(run: Recorded, certificate: Mapping[str, Any] | None = None) -> Tr
         )
     }
     if run.instrument:
-        logp, rank = zip(*run.position_tokens, strict=True)
+        logp, sampled, rank = zip(*run.position_tokens, strict=True)
         tables["positions"] = positions_table(
-            0, run.token_ids, run.all_stats(), logp, rank, run.target.codec
+            0, run.token_ids, run.all_stats(), logp, rank, run.target.codec, sampled
         )
     if run.log:
         tables["rounds"] = _rounds_table(run)
@@ -236,9 +237,9 @@ def _rounds_table(run: Recorded) -> pa.Table:
         "seq": [0] * len(log),
         "round": [r.number for r in log],
         "anchor": [r.anchor for r in log],
-        "nodes": [r.drafted for r in log],
     }
     for name in (
+        "nodes",
         "policy",
         "drafter",
         "drafted",

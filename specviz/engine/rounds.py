@@ -49,6 +49,12 @@ class Round:
 
     @property
     def drafted(self) -> int:
+        """How many tokens could be accepted: of a tree, its depth."""
+        return self.draft.depth
+
+    @property
+    def nodes(self) -> int:
+        """Draft nodes that were verified, one row each beside the anchor's."""
         return len(self.draft)
 
     @property
@@ -64,7 +70,7 @@ class Round:
         """One row per verified row: node, depth, on_path, entropy (nats), p_max, margin."""
         if self.stats is None:
             raise ValueError("This run was not instrumented: generate(..., instrument=True).")
-        n = self.drafted
+        n = self.nodes
         return pd.DataFrame(
             {
                 "node": range(-1, n),
@@ -77,9 +83,10 @@ class Round:
         )
 
     def __repr__(self) -> str:
+        tree = "" if self.draft.is_chain else f" in a tree of {self.nodes}"
         return (
             f"Round {self.number} at {self.anchor}: accepted {self.accepted} of {self.drafted} "
-            f"from {self.drafter}, emitted {self.emitted} ({self.stop}): {self.text!r}"
+            f"from {self.drafter}{tree}, emitted {self.emitted} ({self.stop}): {self.text!r}"
         )
 
     def _repr_html_(self) -> str:
@@ -96,7 +103,7 @@ class Recorded(Protocol):
     prompt_ids: tuple[int, ...]
     prompt_text: str
     token_ids: list[int]
-    position_tokens: list[tuple[float, int]]
+    position_tokens: list[tuple[float, float, int]]
     log: list[Round]
     max_new_tokens: int
     seed: int

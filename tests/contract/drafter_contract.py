@@ -11,9 +11,13 @@ import torch
 
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import generate
+from specviz.engine.picking import Drawn
 from specviz.engine.protocols import FINAL, Draft, Drafter, Drafts, Reference, Target
 from specviz.engine.record import matched_lengths
-from specviz.policies import DraftView, FixedK, Plan
+from specviz.engine.sampling import Sampling
+from specviz.engine.tree import follow
+from specviz.engine.tree_shapes import BestFirst
+from specviz.policies import DraftView, FixedK, Plan, TreeSpec
 
 K = 6
 N = 24
@@ -58,6 +62,11 @@ class DrafterContract:
     @classmethod
     def tell(cls, drafter: Drafter, reference: Reference) -> None:
         """For drafters that must be told the answer."""
+
+    @classmethod
+    def tree(cls, depth: int) -> TreeSpec | None:
+        """A shape that the drafter can grow, None when it grows none."""
+        return BestFirst(12, depth)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -104,22 +113,62 @@ class DrafterContract:
         assert matched.max() >= 2
         assert matched.min() < K
 
-    def test_q_is_the_distribution_the_draft_came_from(self, setting) -> None:
+    def test_a_chosen_draft_has_no_q(self, setting) -> None:
+        """Its softmax is not what an argmax was drawn from: the rules must not see it."""
         target, drafter, reference, _ = setting
         context = reference.prompt + reference.output[:5]
         ready(drafter, target, context)
-        draft = drafter.propose(context, Plan(K), always)
-        if draft.q is None:  # a point draft
-            assert set(draft.logq) <= {0.0}
+        assert drafter.propose(context, Plan(K), always).q is None
+
+    def test_q_is_what_the_draft_was_drawn_from(self, setting) -> None:
+        target, drafter, reference, _ = setting
+        context = reference.prompt + reference.output[:5]
+        ready(drafter, target, context)
+        drafts = [
+            drafter.propose(context, Plan(K), always, Drawn(Sampling(), seed, 4))
+            for seed in (0, 0, *range(1, 9))
+        ]
+        first = drafts[0]
+        assert first.tokens == drafts[1].tokens  # the seed decides
+        if first.q is None:  # a drafter without distributions
+            assert set(first.logq) <= {0.0}
             return
-        assert draft.q.shape == (len(draft), target.vocab_size)
-        torch.testing.assert_close(draft.q.sum(-1), torch.ones_like(draft.q[:, 0]))
+        assert len({draft.tokens for draft in drafts}) > 1
+        assert first.q.shape == (len(first), target.vocab_size)
+        torch.testing.assert_close(first.q.sum(-1), torch.ones_like(first.q[:, 0]))
         for row, token, logq, entropy in zip(
-            draft.q, draft.tokens, draft.logq, draft.entropy, strict=True
+            first.q, first.tokens, first.logq, first.entropy, strict=True
         ):
-            assert int(row.argmax()) == token
             assert float(row[token].log()) == pytest.approx(logq, abs=1e-5)
             assert float(torch.special.entr(row).sum()) == pytest.approx(entropy, abs=1e-4)
+        cold = drafter.propose(context, Plan(K), always, Drawn(Sampling(0.5), 0, 4))
+        assert cold.q is not None  # q is shaped as p is; logq and entropy are the drafter's own
+        own = torch.tensor(cold.logq[:1])
+        assert float(cold.q[0, cold.tokens[0]]) != pytest.approx(float(own.exp()), abs=1e-6)
+
+    def test_a_tree_holds_what_chains_would_say(self, setting) -> None:
+        target, drafter, reference, _ = setting
+        context = reference.prompt + reference.output[:12]
+        ready(drafter, target, context)
+        chain = drafter.propose(context, Plan(K), always)
+        shape = self.tree(K)
+        if shape is None:
+            with pytest.raises(ValueError, match="no distributions"):
+                drafter.propose(context, Plan(K, tree=BestFirst(4, 4)), always)
+            return
+        tree = drafter.propose(context, Plan(K, tree=shape), always)
+        assert tree.q is None
+        assert not tree.is_chain
+        assert len(tree) <= shape.nodes
+        assert tree.depth <= K
+        # Below the tree's first branch, the chain's tokens with the chain's own numbers.
+        path = follow(tree, chain.tokens)
+        assert path
+        for depth, node in enumerate(path):
+            assert tree.logq[node] == pytest.approx(chain.logq[depth], abs=1e-4)
+            assert tree.entropy[node] == pytest.approx(chain.entropy[depth], abs=1e-3)
+        assert drafter.propose(context, Plan(K), always).tokens == chain.tokens
+        assert len(drafter.propose(context, Plan(0, tree=shape), always)) == 0
 
     def test_shorter_plans_give_prefixes(self, setting) -> None:
         target, drafter, reference, _ = setting

@@ -18,6 +18,8 @@ from specviz.drafters.weights import Weights, sample_of
 from specviz.engine.certificate import plain_decode
 from specviz.engine.protocols import Drafter, Reference, Target
 from specviz.engine.record import matched_lengths
+from specviz.engine.tree_drafts import Trie
+from specviz.policies import TreeSpec
 from tests.contract.drafter_contract import DrafterContract
 from tests.models import fitted_eagle, near_twin, tiny_target, tokenizer, toy_pair
 
@@ -39,6 +41,10 @@ class TestNGram(DrafterContract):
         target, _ = toy_pair()
         return target, NGram(), [0, 1, 2, 3]
 
+    @classmethod
+    def tree(cls, depth: int) -> TreeSpec | None:
+        return Trie(12, depth)
+
 
 class TestBigram(DrafterContract):
     @classmethod
@@ -48,12 +54,20 @@ class TestBigram(DrafterContract):
         texts = [(prompt, plain_decode(target, prompt, 12)) for prompt in prompts]
         return target, fit_bigram(texts, target.vocab_size), [0, 1, 2, 3]
 
+    @classmethod
+    def tree(cls, depth: int) -> TreeSpec | None:
+        return None
+
 
 class TestOracle(DrafterContract):
     @classmethod
     def make(cls) -> tuple[Target, Drafter, list[int]]:
         target, _ = toy_pair()
         return target, Oracle(0.7, seed=1), [0, 1, 2, 3]
+
+    @classmethod
+    def tree(cls, depth: int) -> TreeSpec | None:
+        return None
 
     @classmethod
     def tell(cls, drafter: Drafter, reference: Reference) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import (
     FINAL,
     Draft,
@@ -230,7 +231,7 @@ class DFlash2Drafter:
         self._length += len(kept)
 
     @torch.inference_mode()
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
         k = min(plan.k, self.max_k)
         if k < 1:
             return Draft(context[-1])

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from specviz.drafters.ngram import NGram
+from specviz.engine.acceptance import Greedy
 from specviz.engine.certificate import first_difference
 from specviz.engine.loop import generate
-from specviz.engine.protocols import Draft, Rows
+from specviz.engine.protocols import Draft, Rows, Verdict
 from specviz.policies import FixedK
 from specviz.targets.toy import MarkovModel, ToyTarget
 
@@ -52,15 +53,9 @@ def test_a_flip_within_the_noise_is_certified(gap: float, noise: float) -> None:
 def test_a_wrong_loop_is_not_certified() -> None:
     """An acceptance rule that keeps one token too many must not pass for rounding."""
 
-    class Generous:
-        name = "greedy"
-        lossless = True
-
+    class Generous(Greedy):
         def __call__(self, draft, rows, rng):
-            from specviz.engine.acceptance import Greedy
-            from specviz.engine.protocols import Verdict
-
-            verdict = Greedy()(draft, rows, rng)
+            verdict = super().__call__(draft, rows, rng)
             more = len(verdict.path)
             if more < len(draft):
                 return Verdict((*verdict.path, more), int(rows.logits[more + 1].argmax()), False)

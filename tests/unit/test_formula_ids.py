@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ID = r"[FT]\d\.\d+'?"
+ID = r"[FT]\d\.\d+(?:'(?!\w))?"
 PAGE = (ROOT / "docs" / "formulas.md").read_text(encoding="utf-8")
 #: id -> the text under its heading, up to the next heading.
 ENTRIES = dict(re.findall(rf"^### ({ID}) [^\n]*\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S))
