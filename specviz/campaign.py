@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from specviz.cost import CostModel
 from specviz.engine.capture import Tables, capture_one
 from specviz.engine.protocols import Drafter, Target, check_drafter, check_prompt
 from specviz.engine.record import MAX_K, storable, trace_meta
+from specviz.engine.tree_capture import Shapes, shapes_of, trees_meta
+from specviz.engine.tree_drafts import Trie
+from specviz.engine.tree_shapes import Shape
 from specviz.prompt_set import Prompt
 from specviz.refuse import whole
 from specviz.trace import Trace, TraceError, load_trace
@@ -24,6 +27,8 @@ from specviz.zoo import load_drafter, load_target
 
 TargetSource = Target | str | Callable[[], Target]
 DrafterSource = Drafter | str | Callable[[], Drafter]
+#: k, max_new_tokens, and the tree shapes of each drafter.
+Asked = tuple[int, int, dict[str, tuple[Shape | Trie, ...]]]
 
 
 def capture(
@@ -32,6 +37,7 @@ def capture(
     drafters: DrafterSource | Sequence[DrafterSource],
     *,
     k: int = MAX_K,
+    trees: Shapes | Mapping[str, Shapes] = (),
     max_new_tokens: int = 96,
     out: str | Path | None = None,
     resume: bool = True,
@@ -51,6 +57,10 @@ def capture(
         them, or picklable functions without arguments, loaded once per worker.
     k
         Longest draft asked for; a drafter with a smaller `max_k` is asked for that.
+    trees
+        Shapes of token trees to grow at every anchor, such as `BestFirst(64, depth=7)`; for
+        every drafter, or as a mapping from drafter names to shapes. A nested shape replays at
+        every smaller budget, too: give the largest.
     max_new_tokens
         Output tokens at most. Decoding goes on for k tokens past it, so that no draft is cut.
     out
@@ -68,13 +78,13 @@ def capture(
     Returns
     -------
     Trace
-        Validated, with the tables `sequences`, `positions` and `drafts`.
+        Validated, with the tables `sequences`, `positions`, `drafts` and, if asked, `trees`.
 
     Raises
     ------
     ValueError
-        For an empty prompt list, two prompts with one id, k below 1, or models given as
-        objects together with an executor.
+        For an empty prompt list, two prompts with one id, k below 1, a tree that a drafter
+        cannot grow, or models given as objects together with an executor.
     TraceError
         When `out` holds a capture with other settings.
 
@@ -100,19 +110,23 @@ def capture(
     if executor is not None:
         _check_travels(executor, (target, *sources))
     models = _Models.load(target, sources)
+    shapes = shapes_of(trees, models.drafters, k)
     meta = dataclasses.replace(
         trace_meta("capture", models.target, models.drafters, max_new_tokens, seed, k),
+        trees=trees_meta(shapes),
         cost_models=tuple(cost.to_dict() for cost in costs),
     )
+
+    asked = (k, max_new_tokens, shapes)
 
     def make(todo: list[tuple[int, Prompt]], keep: Callable[[int, Tables], None]) -> None:
         total = len(todo) * max_new_tokens
         with tqdm(total=total, unit="pos", desc="capture", disable=not progress) as bar:
             if executor is None:
                 for seq, task in todo:
-                    keep(seq, models.capture(seq, task, k, max_new_tokens, bar.update))
+                    keep(seq, models.capture(seq, task, asked, bar.update))
             else:
-                _spread(executor, target, sources, todo, k, max_new_tokens, keep, bar)
+                _spread(executor, target, sources, todo, asked, keep, bar)
 
     if out is None:
         parts: dict[int, Tables] = {}
@@ -174,11 +188,10 @@ class _Models:
         self,
         seq: int,
         prompt: Prompt,
-        k: int,
-        max_new_tokens: int,
+        asked: Asked,
         tick: Callable[[int], Any] = lambda n: None,
     ) -> Tables:
-        return capture_one(self.target, self.drafters, seq, prompt, k, max_new_tokens, tick)
+        return capture_one(self.target, self.drafters, seq, prompt, *asked, tick)
 
 
 def _listed(drafters: Any) -> tuple[Any, ...]:
@@ -212,13 +225,13 @@ _loaded: dict[Any, _Models] = {}  # one worker process keeps its models
 
 
 def _worker(
-    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, k: int, max_new_tokens: int
+    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, asked: Asked
 ) -> tuple[int, Tables]:
     key = (target, sources)
     if key not in _loaded:
         _loaded.clear()
         _loaded[key] = _Models.load(target, sources)
-    return seq, _loaded[key].capture(seq, prompt, k, max_new_tokens)
+    return seq, _loaded[key].capture(seq, prompt, asked)
 
 
 def _spread(
@@ -226,22 +239,20 @@ def _spread(
     target: Any,
     sources: tuple[Any, ...],
     todo: list[tuple[int, Prompt]],
-    k: int,
-    max_new_tokens: int,
+    asked: Asked,
     keep: Callable[[int, Tables], None],
     bar: Any,
 ) -> None:
     """Hand one prompt to a worker at a time; write what comes back as it comes."""
     waiting: set[Future[tuple[int, Tables]]] = {
-        executor.submit(_worker, target, sources, seq, prompt, k, max_new_tokens)
-        for seq, prompt in todo
+        executor.submit(_worker, target, sources, seq, prompt, asked) for seq, prompt in todo
     }
     try:
         while waiting:
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
                 keep(*future.result())
-                bar.update(max_new_tokens)
+                bar.update(asked[1])
     finally:
         for future in waiting:
             future.cancel()

@@ -25,6 +25,11 @@ ANY = "*"
 Seconds = NDArray[np.float64]
 
 
+def tree_key(drafter: str, builder: str) -> str:
+    """Key of a `CostModel`'s `draft` under which growing a token tree is priced, by its nodes."""
+    return f"{drafter} {builder}"
+
+
 @dataclass(frozen=True)
 class CostModel:
     """Seconds of the parts of a round.
@@ -142,11 +147,40 @@ class CostModel:
             )
         return _plain(table[k])
 
-    def round_seconds(self, drafter: str, drafted: ArrayLike, rows: ArrayLike | None = None) -> Any:
-        """Seconds of a round: drafting, verifying `rows` (by default drafted + 1), overhead."""
+    def tree_seconds(self, drafter: str, builder: str, depth: ArrayLike, nodes: ArrayLike) -> Any:
+        """Seconds `drafter` takes to grow a tree of this builder, depth and number of nodes.
+
+        From the curve over nodes named by `tree_key`, if there is one. Else a curve for any
+        drafter ("*") prices the depth alone, as if a level took no longer than a token.
+        """
+        key = tree_key(drafter, builder)
+        if key in self._tables:
+            return self.draft_seconds(key, nodes)
+        if ANY in self._tables:
+            return self.draft_seconds(ANY, depth)
+        raise ValueError(
+            f"The cost model {self.name!r} does not price {builder} trees by {drafter!r}: "
+            "measure_cost(..., trees=[...]) times them."
+        )
+
+    def round_seconds(
+        self,
+        drafter: str,
+        drafted: ArrayLike,
+        rows: ArrayLike | None = None,
+        builder: str = "",
+    ) -> Any:
+        """Seconds of a round: drafting, verifying `rows` (by default drafted + 1), overhead.
+
+        With the `builder` of a token tree, `drafted` is its depth and `rows` its nodes + 1.
+        """
         if rows is None:
             rows = np.asarray(drafted) + 1
-        seconds = self.draft_seconds(drafter, drafted) + self.verify_seconds(rows)
+        if builder:
+            draft = self.tree_seconds(drafter, builder, drafted, np.asarray(rows) - 1)
+        else:
+            draft = self.draft_seconds(drafter, drafted)
+        seconds = draft + self.verify_seconds(rows)
         return _plain(np.asarray(seconds + self.overhead))
 
     def speedup(self, tokens: float, seconds: float) -> float:

@@ -23,6 +23,7 @@ from specviz.analysis.resampling import (
     percentiles,
     resampled_sums,
 )
+from specviz.analysis.simulate import Rounds
 from specviz.cost import CostModel, need_cost
 from specviz.policies import FixedK, Policy
 from specviz.trace import Trace
@@ -255,19 +256,11 @@ def _replay(
         at += 1 + int(accepted[at])
     visited = np.array(where, dtype=np.int64)
     used, index = np.unique(which[visited], return_inverse=True)
-    return Replay(
-        name,
-        tuple(every[i].drafter for i in used),
-        level,
-        draws,
-        seed,
-        trace,
-        every[0],
-        visited,
-        drafted[visited],
-        accepted[visited],
-        index,
-    )
+    names = tuple(every[i].drafter for i in used)
+    took = drafted[visited]
+    nought = np.zeros(len(visited), dtype=np.int64)
+    played = Rounds(visited, took, accepted[visited], took, index, nought, names)
+    return Replay(name, names, level, draws, seed, trace, every[0], played)
 
 
 def _drafters(trace: Trace, drafter: str | None) -> list[Anchors]:
@@ -284,11 +277,7 @@ def _priced(anchors: Anchors, cost: CostModel) -> Floats:
 def _per_prompt(run: Replay, cost: CostModel) -> pd.DataFrame:
     """Tokens, rounds and modelled seconds of every prompt."""
     rounds = run.rounds
-    seconds = np.zeros(len(rounds))
-    for name in run.drafters:
-        mine = (rounds["drafter"] == name).to_numpy()
-        seconds[mine] = cost.round_seconds(name, rounds["drafted"].to_numpy()[mine])
-    table = rounds.assign(tokens=rounds["emitted"], seconds=seconds, rounds=1)
+    table = rounds.assign(tokens=rounds["emitted"], seconds=run.seconds(cost), rounds=1)
     keys = ["content_type", "prompt_id"]
     return table.groupby(keys, sort=False)[["tokens", "rounds", "seconds"]].sum()
 

@@ -23,7 +23,8 @@ from specviz.analysis.anchors import (
     require_capture,
 )
 from specviz.analysis.resampling import DRAWS, LEVEL, Interval, check_resampling, ratio_interval
-from specviz.analysis.simulate import check_k, chosen_drafter, simulate
+from specviz.analysis.simulate import Rounds, check_k, chosen_drafter, simulate
+from specviz.cost import CostModel, need_cost
 from specviz.policies import FixedK, Plan, Policy
 from specviz.trace import Trace
 
@@ -49,23 +50,22 @@ class Replay:
     seed: int
     _trace: Trace = field(repr=False)
     _anchors: Anchors = field(repr=False)
-    _where: Ints = field(repr=False)  # per round: flat index of its anchor
-    _drafted: Ints = field(repr=False)
-    _accepted: Ints = field(repr=False)
-    _drafter: Ints = field(repr=False)  # per round: index into `drafters`
+    _played: Rounds = field(repr=False)
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row per round: seq, prompt_id, content_type, round, anchor, policy, drafter,
-        drafted, accepted, emitted (= accepted + 1), stop.
+        builder, drafted, nodes, accepted, emitted (= accepted + 1), stop.
 
-        `stop` is "eos" or "limit" where the round reached the output's last token (drafts
-        beyond it are neither accepted nor rejected), else "full" or "reject".
+        `builder` names the shape of a token tree ("" for a chain), `drafted` is its depth and
+        `nodes` how many draft nodes are verified: of a chain, its length both. `stop` is "eos"
+        or "limit" where the round reached the output's last token (drafts beyond it are neither
+        accepted nor rejected), else "full" or "reject".
         """
-        at, owner = self._anchors, self._anchors.owner[self._where]
-        anchor = at.anchor[self._where]
-        full = self._accepted == self._drafted
-        last = anchor + self._accepted + 1 == at.n[owner] - 1
+        at, played = self._anchors, self._played
+        owner, anchor = at.owner[played.where], at.anchor[played.where]
+        full = played.accepted == played.drafted
+        last = anchor + played.accepted + 1 == at.n[owner] - 1
         number = np.arange(len(owner)) - np.searchsorted(owner, owner)  # owner is sorted
         return pd.DataFrame(
             {
@@ -75,10 +75,12 @@ class Replay:
                 "round": number,
                 "anchor": anchor,
                 "policy": self.policy,
-                "drafter": np.array(self.drafters, dtype=object)[self._drafter],
-                "drafted": self._drafted,
-                "accepted": self._accepted,
-                "emitted": self._accepted + 1,
+                "drafter": np.array(self.drafters, dtype=object)[played.drafter],
+                "builder": np.array(played.builders, dtype=object)[played.builder],
+                "drafted": played.drafted,
+                "nodes": played.nodes,
+                "accepted": played.accepted,
+                "emitted": played.accepted + 1,
                 "stop": np.select(
                     [last & at.eos[owner], last, full], ["eos", "limit", "full"], "reject"
                 ),
@@ -87,18 +89,42 @@ class Replay:
 
     @property
     def n_rounds(self) -> int:
-        return len(self._where)
+        return len(self._played.where)
 
     @property
     def tokens_per_round(self) -> float:
         """Tokens emitted per round, the bonus token counted: sum of tokens / rounds."""
-        return float(self._accepted.sum() / len(self._where)) + 1
+        return float(self._played.accepted.sum() / self.n_rounds) + 1
+
+    @property
+    def rows_per_round(self) -> float:
+        """Rows the target verifies per round: the anchor's and one for every draft node."""
+        return float(self._played.nodes.sum() / self.n_rounds) + 1
+
+    def seconds(self, cost: CostModel) -> NDArray[np.float64]:
+        """Modelled seconds of every round, shape [rounds].
+
+        Raises
+        ------
+        ValueError
+            When `cost` is no cost model, or does not price a drafter or a tree.
+        """
+        played, spent = self._played, np.zeros(self.n_rounds)
+        for i, drafter in enumerate(self.drafters):
+            for j, builder in enumerate(played.builders):
+                mine = (played.drafter == i) & (played.builder == j)
+                if mine.any():
+                    spent[mine] = need_cost(cost).round_seconds(
+                        drafter, played.drafted[mine], played.nodes[mine] + 1, builder
+                    )
+        return spent
 
     @cached_property
     def interval(self) -> Interval:
         """`tokens_per_round` with its interval over resampled prompts."""
         tokens, rounds = _per_prompt(
-            self._anchors.prompt_id[self._anchors.owner[self._where]], self._accepted + 1
+            self._anchors.prompt_id[self._anchors.owner[self._played.where]],
+            self._played.accepted + 1,
         )
         return ratio_interval(tokens, rounds, self.level, self.draws, self.seed)
 
@@ -126,7 +152,9 @@ class Replay:
             )
         rounds = self.rounds
         if repeated is not None:
-            rounds = rounds[repeated_next(self._trace, self._anchors)[self._where] == repeated]
+            rounds = rounds[
+                repeated_next(self._trace, self._anchors)[self._played.where] == repeated
+            ]
         rows = []
         for value, group in rounds.groupby(column, sort=False):
             tokens, counts = _per_prompt(group["prompt_id"], group["emitted"])
@@ -213,24 +241,10 @@ def replay(
         name = chosen_drafter(trace, Plan(policy.k, policy.drafter), drafter)
         anchors = anchors_of(trace, name)
         check_k(policy.k, anchors)
-        where, drafted, accepted = fixed_rounds(anchors, policy.k)
-        which = np.zeros(len(where), dtype=np.int64)
-        used: tuple[str, ...] = (anchors.drafter,)
+        played = Rounds.chains(*fixed_rounds(anchors, policy.k), anchors.drafter)
     else:
-        anchors, where, drafted, accepted, used, which = simulate(trace, policy, drafter)
-    return Replay(
-        policy.name,
-        used,
-        level,
-        draws,
-        seed,
-        trace,
-        anchors,
-        where,
-        drafted,
-        accepted,
-        which,
-    )
+        anchors, played = simulate(trace, policy, drafter)
+    return Replay(policy.name, played.drafters, level, draws, seed, trace, anchors, played)
 
 
 def _per_prompt(

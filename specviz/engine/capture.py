@@ -19,6 +19,7 @@ from specviz.engine.record import (
     positions_table,
     sequences_table,
 )
+from specviz.engine.tree_capture import Shapes, trees_table
 from specviz.prompt_set import Prompt
 
 Tables = dict[str, pa.Table]
@@ -31,6 +32,7 @@ def capture_one(
     prompt: Prompt,
     k: int,
     max_new_tokens: int,
+    trees: Mapping[str, Shapes],
     tick: Callable[[int], Any] = lambda n: None,
 ) -> Tables:
     """The tables of one prompt: decode, describe every position, ask every drafter."""
@@ -71,5 +73,12 @@ def capture_one(
         matched = matched_lengths(columns, reference.realised)
         drafts.append(drafts_table(seq, name, columns, matched, wide))
     tables["drafts"] = pa.concat_tables(drafts).unify_dictionaries()
+    grown = [
+        trees_table(seq, name, drafters[name], reference, shapes, wide)
+        for name, shapes in trees.items()
+        if shapes
+    ]
+    if grown:
+        tables["trees"] = pa.concat_tables(grown).unify_dictionaries()
     tick(max_new_tokens - n)  # an early end of text still completes the bar
     return tables

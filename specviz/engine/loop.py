@@ -160,7 +160,7 @@ class Run:
             path=path,
             tokens=tokens,
             stats=stats,
-            stop=self._stop(len(path) == len(verdict.path) and verdict.full),
+            stop=self._stop(len(path) == draft.depth),
             draft_seconds=drafted - ready,
             verify_seconds=verified - drafted,
             other_seconds=time.perf_counter() - verified + ready - began,

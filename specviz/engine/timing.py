@@ -4,37 +4,45 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from specviz.cost import CostModel
+from specviz.cost import CostModel, tree_key
 from specviz.engine.loop import generate
 from specviz.engine.protocols import Draft, Drafter, Target, check_drafter
+from specviz.engine.tree_drafts import Trie
+from specviz.engine.tree_shapes import Shape
 from specviz.policies import FixedK, Plan
 from specviz.refuse import whole
 
 #: Draft lengths and row counts that are timed; the ones between are interpolated.
 _LENGTHS = (1, 2, 4, 8, 15)
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+_TREE_ROWS = (24, 32, 48, 64, 96, 129)
 
 
 def measure_cost(
     target: Target,
     drafters: Drafter | Sequence[Drafter],
     *,
+    trees: Sequence[Shape | Trie] | Mapping[str, Sequence[Shape | Trie]] = (),
     context: int = 160,
     repeats: int = 7,
     progress: bool = True,
 ) -> CostModel:
-    """Time drafts of 1..K tokens and verifications of 1..16 rows here.
+    """Time drafts of 1..K tokens, trees and verifications of 1..16 rows or more here.
 
     Parameters
     ----------
     target, drafters
         As for `capture`.
+    trees
+        Tree shapes to time, for every drafter or by its name: several budgets of one builder
+        make its curve over nodes, straight between them. Verifications are then timed for as
+        many rows, over the chain that has them: a tree's mask makes no difference here.
     context
         Tokens in the text that the rounds are timed after.
     repeats
@@ -58,6 +66,12 @@ def measure_cost(
         raise ValueError("Give at least one drafter.")
     for drafter in several:
         check_drafter(drafter)
+    shapes = {
+        drafter.name: tuple(trees.get(drafter.name, ()) if isinstance(trees, Mapping) else trees)
+        for drafter in several
+    }
+    largest = max((shape.nodes + 1 for each in shapes.values() for shape in each), default=0)
+    sizes = (*_ROWS, *(n for n in _TREE_ROWS if n < largest)) + (largest,) * (largest > _ROWS[-1])
     rng = np.random.default_rng(0)
     # A text that repeats itself, so that an n-gram drafter has something to copy.
     phrase = rng.integers(0, target.vocab_size, max(context // 4, 1)).tolist()
@@ -70,11 +84,14 @@ def measure_cost(
         drafter.start(text[:-1], rows)
 
     jobs: dict[tuple[str, int], Callable[[], object]] = {
-        ("verify", n): _verify_job(target, text[-1], n) for n in _ROWS
+        ("verify", n): _verify_job(target, text[-1], n) for n in sizes
     }
     for drafter in several:
         for k in _lengths(drafter):
-            jobs[drafter.name, k] = _draft_job(drafter, text, k)
+            jobs[drafter.name, k] = _draft_job(drafter, text, Plan(k))
+        for shape in shapes[drafter.name]:
+            key = tree_key(drafter.name, shape.builder), shape.nodes
+            jobs[key] = _draft_job(drafter, text, Plan(shape.depth, tree=shape))
     seconds: dict[tuple[str, int], list[float]] = {job: [] for job in jobs}
     with tqdm(
         total=(repeats + 1) * len(jobs), unit="timing", desc="measure cost", disable=not progress
@@ -89,9 +106,14 @@ def measure_cost(
                     seconds[job].append(time.perf_counter() - began)
                 bar.update(1)
     median = {job: float(np.median(times)) for job, times in seconds.items()}
-    verify = _interpolated(median, "verify", _ROWS)
+    verify = _interpolated(median, "verify", sizes)
     low, high = np.percentile(seconds["verify", 1], [25, 75])
-    draft = {d.name: (0.0, *_interpolated(median, d.name, _lengths(d))) for d in several}
+    timed = {d.name: _lengths(d) for d in several} | {
+        tree_key(name, builder): sorted(s.nodes for s in each if s.builder == builder)
+        for name, each in shapes.items()
+        for builder in {shape.builder for shape in each}
+    }
+    draft = {name: (0.0, *_interpolated(median, name, at)) for name, at in timed.items()}
     return CostModel(
         name="this machine",
         provenance="measured here",
@@ -112,8 +134,8 @@ def _verify_job(target: Target, anchor: int, rows: int) -> Callable[[], object]:
     return lambda: target.verify(draft)
 
 
-def _draft_job(drafter: Drafter, text: Sequence[int], k: int) -> Callable[[], object]:
-    return lambda: drafter.propose(text, Plan(k), lambda view: True)
+def _draft_job(drafter: Drafter, text: Sequence[int], plan: Plan) -> Callable[[], object]:
+    return lambda: drafter.propose(text, plan, lambda view: True)
 
 
 def _lengths(drafter: Drafter) -> list[int]:

@@ -102,6 +102,22 @@ class Trie:
         return self.budget
 
 
+def enter_budget(shape: Shape | Trie, draft: Draft) -> tuple[int, ...]:
+    """Per node of a tree that `shape` grew: the smallest budget at which it belongs to the tree.
+
+    Node i of a nested shape enters at i + 1; a shape that is not nested has one budget.
+
+    Examples
+    --------
+    >>> from specviz.engine.tree_shapes import Chain
+    >>> enter_budget(Chain(3), Draft.chain(9, [5, 6, 7]))
+    (1, 2, 3)
+    """
+    if shape.nested:
+        return tuple(range(1, len(draft) + 1))
+    return (shape.nodes,) * len(draft)
+
+
 def grow_tree(spec: TreeSpec, grower: Grower, anchor: int, pick: Pick = ARGMAX) -> Draft:
     """The tree of a plan, from a drafter with distributions.
 

@@ -7,7 +7,7 @@ the order of their ids.
 
 Where `nested` is true the nodes stand in the order in which a growing budget admits them, so
 that `prune(draft, range(b))` is the tree of budget b, and one captured tree replays at every
-budget: see `enter_budget`.
+budget: see `specviz.engine.tree_drafts.enter_budget`.
 """
 
 from __future__ import annotations
@@ -39,21 +39,6 @@ class Shape(Protocol):
     @property
     def depth(self) -> int: ...
     def grow(self, grower: Grower, anchor: int) -> Draft: ...
-
-
-def enter_budget(shape: Shape, draft: Draft) -> tuple[int, ...]:
-    """Per node of a tree that `shape` grew: the smallest budget at which it belongs to the tree.
-
-    Node i of a nested shape enters at i + 1; a shape that is not nested has one budget.
-
-    Examples
-    --------
-    >>> enter_budget(Chain(3), Draft.chain(9, [5, 6, 7]))
-    (1, 2, 3)
-    """
-    if shape.nested:
-        return tuple(range(1, len(draft) + 1))
-    return (shape.nodes,) * len(draft)
 
 
 @dataclass(frozen=True)

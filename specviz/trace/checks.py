@@ -36,6 +36,8 @@ def validate(meta: TraceMeta, tables: Mapping[str, pa.Table]) -> None:
         _positions(tables["positions"], sizes)
     if tables["drafts"].num_rows or (meta.exhaustive and meta.drafters):
         _drafts(meta, tables, sizes)
+    if tables["trees"].num_rows or (meta.exhaustive and meta.trees):
+        _trees(meta, tables["trees"], sizes)
     if tables["rounds"].num_rows:
         _rounds(tables["rounds"], sizes)
     if tables["rows"].num_rows:
@@ -144,6 +146,39 @@ def _drafts(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int,
     if meta.exhaustive:
         keys = ids.astype(np.int64) * (1 << 40) + seq.astype(np.int64) * (1 << 20) + anchor
         _fail("drafts", _duplicated(keys), "two drafts of one drafter at one anchor")
+
+
+def _trees(meta: TraceMeta, table: pa.Table, sizes: Mapping[int, int]) -> None:
+    builders = [(name, builder) for name, many in meta.trees.items() for builder in many]
+    expected = sum(max(n - 1, 0) for n in sizes.values()) * len(builders)
+    if meta.exhaustive and table.num_rows != expected:
+        raise ValueError(
+            f"Invalid trace: {table.num_rows} trees for {expected} (anchor, drafter, builder) "
+            "triples."
+        )
+    if not table.num_rows:
+        return
+    anchor, seq = _column(table, "anchor"), _column(table, "seq")
+    size = np.array([sizes.get(s, -1) for s in seq.tolist()])
+    _fail("trees", (anchor < 0) | (anchor > size - 2), "an anchor outside 0..n-2")
+    names = zip(table["drafter"].to_pylist(), table["builder"].to_pylist(), strict=True)
+    which = np.array([builders.index(name) if name in builders else -1 for name in names])
+    _fail("trees", which < 0, "a tree that trace.json does not name")
+    limit = np.array([meta.trees[name][builder]["nodes"] for name, builder in builders])[which]
+    nodes = np.asarray(pc.list_value_length(table["node_depth"]).to_numpy(), np.int64)
+    _fail("trees", np.greater(nodes, limit), "more nodes than the shape has")
+    entered = table["enter_budget"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    entered = entered.reshape(table.num_rows, -1)
+    odd = np.any((entered == 0) | (entered < -1), axis=1)
+    _fail("trees", odd, "a budget that is no number of nodes")
+    late = np.any(entered > limit[:, None], axis=1)
+    _fail("trees", late, "a token that enters after the last node")
+    gone = np.where(entered > 0, entered, np.iinfo(np.int16).max)
+    early = np.any(np.diff(gone, axis=1) < 0, axis=1)
+    _fail("trees", early, "a token that enters before its parent")
+    keys = which.astype(np.int64) * (1 << 40) + seq.astype(np.int64) * (1 << 20) + anchor
+    if meta.exhaustive:
+        _fail("trees", _duplicated(keys), "two trees of one builder at one anchor")
 
 
 def _wrong_match(

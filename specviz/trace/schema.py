@@ -27,7 +27,7 @@ TOP_DRAFT = 4
 #: How many of the target's best candidates are kept per position.
 TOP_TARGET = 5
 
-#: Why a round ended where it did.
+#: Why a round ended where it did; "full": accepted as deep as the draft goes.
 STOPS = ("reject", "full", "eos", "limit")
 #: Why a sequence ended.
 FINISHES = ("eos", "limit", "stopped")
@@ -106,6 +106,25 @@ def drafts_schema(k: int) -> pa.Schema:
     )
 
 
+def trees_schema(k: int) -> pa.Schema:
+    """One row per (sequence, anchor, drafter, builder): a token tree grown at every anchor.
+
+    A builder is a shape without its size. Where it is nested (see `TraceMeta.trees`) its first b
+    nodes are the tree of budget b, so that one row replays at every budget.
+    """
+    return pa.schema(
+        [
+            ("seq", pa.int32()),
+            ("anchor", pa.int32()),
+            ("drafter", pa.dictionary(pa.int32(), pa.string())),
+            ("builder", pa.dictionary(pa.int32(), pa.string())),
+            ("node_depth", pa.list_(pa.int8())),  # of every node, in the order of entry
+            # The smallest budget whose tree holds y[a+1..a+j]; -1 where none does.
+            ("enter_budget", pa.list_(pa.int16(), k)),
+        ]
+    )
+
+
 def rounds_schema() -> pa.Schema:
     """One row per live (or imported) round; times in seconds."""
     return pa.schema(
@@ -115,7 +134,7 @@ def rounds_schema() -> pa.Schema:
             ("anchor", pa.int32()),  # -1: an observed engine whose round starts at the prompt
             ("policy", pa.string()),
             ("drafter", pa.string()),
-            ("drafted", pa.int16()),
+            ("drafted", pa.int16()),  # how many tokens could be accepted: of a tree, its depth
             ("accepted", pa.int16()),
             ("emitted", pa.int16()),
             ("stop", pa.string()),  # one of STOPS
@@ -149,6 +168,7 @@ def table_schemas(k: int) -> dict[str, pa.Schema]:
         "sequences": sequences_schema(),
         "positions": positions_schema(),
         "drafts": drafts_schema(k),
+        "trees": trees_schema(k),
         "rounds": rounds_schema(),
         "rows": rows_schema(),
     }
@@ -170,6 +190,9 @@ class TraceMeta:
         Per drafter name: `k` (its K), `caption`, `simulated_cost`, `fingerprint`.
     k
         Width of the list columns: the largest K of the drafters.
+    trees
+        Per drafter and builder of the `trees` table: `nodes` and `depth` (upper limits) and
+        `nested`.
     sampling
         temperature, top_k, top_p; temperature 0 is greedy.
     acceptance, lossy
@@ -189,6 +212,7 @@ class TraceMeta:
     k: int
     max_new_tokens: int
     seed: int
+    trees: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     sampling: Mapping[str, float] = field(default_factory=lambda: {"temperature": 0.0})
     acceptance: str = "greedy"
     lossy: bool = False

@@ -25,6 +25,8 @@ from specviz.trace.schema import TraceMeta, table_schemas
 META, PARTS, LOCK = "trace.json", "parts", ".writing"
 #: Tables a captured sequence is not whole without.
 CAPTURED = ("sequences", "positions", "drafts")
+#: Settings that a folder is resumed with, or not at all.
+_SAME = ("target", "drafters", "k", "trees", "max_new_tokens", "seed")
 _REMEDY = "restore it from a copy, or capture into another folder"
 
 
@@ -63,6 +65,8 @@ def read_folder(folder: str | Path, parts: bool = True) -> tuple[TraceMeta, dict
     meta = read_meta(folder)
     tables = {}
     for name, schema in table_schemas(meta.k).items():
+        if name == "trees" and not meta.trees:  # optional, and unknown to older captures
+            continue
         if meta.complete and not (folder / f"{name}.parquet").exists():
             raise TraceError(f"{folder} has lost {name}.parquet: {_REMEDY}.")
         found = _read_parts(folder, name, parts)
@@ -130,7 +134,7 @@ class TraceWriter:
 
     def _check_same(self, old: TraceMeta) -> None:
         new = self.meta
-        for what in ("target", "drafters", "k", "max_new_tokens", "seed", "sampling", "template"):
+        for what in (*_SAME, "sampling", "template"):
             before, now = getattr(old, what), getattr(new, what)
             if before != now:
                 raise TraceError(
@@ -146,7 +150,8 @@ class TraceWriter:
             for stale in (self.folder / PARTS).glob(".*"):
                 shutil.rmtree(stale, ignore_errors=True)
             for part in finished_parts(self.folder):
-                if not all(_readable(part / f"{name}.parquet") for name in CAPTURED):
+                needed = (*CAPTURED, "trees") if self.meta.trees else CAPTURED
+                if not all(_readable(part / f"{name}.parquet") for name in needed):
                     shutil.rmtree(part)
             _write_text(self.meta.to_json(), self.folder / META)
             yield self

@@ -29,13 +29,13 @@ class Trace:
     meta
         What was captured, how, and with which software.
     tables
-        Arrow tables by name (`sequences`, `positions`, `drafts`, `rounds`, `rows`); a table
-        that is left out is empty.
+        Arrow tables by name (`sequences`, `positions`, `drafts`, `trees`, `rounds`, `rows`); a
+        table that is left out is empty.
 
     Notes
     -----
-    `.sequences`, `.positions`, `.drafts`, `.rounds` and `.rows` are pandas frames with the
-    columns of `specviz.trace.schema`. `.matrix("logq", drafter="ngram")` gives a list column
+    `.sequences`, `.positions`, `.drafts`, `.trees`, `.rounds` and `.rows` are pandas frames, with
+    the columns of `specviz.trace.schema`. `.matrix("logq", drafter="ngram")` gives a list column
     as an array without building a frame.
 
     Examples
@@ -75,6 +75,10 @@ class Trace:
     @cached_property
     def drafts(self) -> pd.DataFrame:
         return _frame(self._tables["drafts"])
+
+    @cached_property
+    def trees(self) -> pd.DataFrame:
+        return _frame(self._tables["trees"])
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -170,10 +174,14 @@ class Trace:
         meta = self.meta
         if drafter is not None:
             kept = _names(drafter, "drafter", self.drafters)
-            for name in ("drafts", "rounds"):
+            for name in ("drafts", "trees", "rounds"):
                 column = tables[name]["drafter"].cast(pa.string())
                 tables[name] = tables[name].filter(pc.is_in(column, pa.array(kept)))
-            meta = dataclasses.replace(meta, drafters={n: meta.drafters[n] for n in kept})
+            meta = dataclasses.replace(
+                meta,
+                drafters={n: meta.drafters[n] for n in kept},
+                trees={n: meta.trees[n] for n in kept if n in meta.trees},
+            )
         return Trace(meta, tables)
 
     # -- reading --------------------------------------------------------------------------

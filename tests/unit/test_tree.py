@@ -27,6 +27,7 @@ from specviz.engine.tree import (
     shallow,
     trie,
 )
+from specviz.engine.tree_drafts import enter_budget
 from specviz.engine.tree_shapes import (
     BestFirst,
     Cartesian,
@@ -34,7 +35,6 @@ from specviz.engine.tree_shapes import (
     Dynamic,
     Sequoia,
     Shape,
-    enter_budget,
 )
 from specviz.policies import Plan
 from specviz.targets.toy import MarkovModel, ToyTarget
