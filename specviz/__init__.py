@@ -25,12 +25,32 @@ _HOME = {
     "capture": "specviz.campaign",
     "measure_cost": "specviz.engine.timing",
     "Greedy": "specviz.engine.acceptance",
+    "SampleMatch": "specviz.engine.acceptance",
+    "Rejection": "specviz.engine.acceptance",
+    "SharedNoise": "specviz.engine.acceptance",
+    "BlockVerify": "specviz.engine.block_verify",
+    "RecursiveRejection": "specviz.engine.multi_draft",
+    "Typical": "specviz.engine.lossy",
+    "ProbabilityGap": "specviz.engine.lossy",
+    "ProbabilityRatio": "specviz.engine.lossy",
+    "TopM": "specviz.engine.lossy",
+    "Lenience": "specviz.engine.lossy",
+    "Sampling": "specviz.engine.sampling",
+    "BestFirst": "specviz.engine.tree_shapes",
+    "Dynamic": "specviz.engine.tree_shapes",
+    "Cartesian": "specviz.engine.tree_shapes",
+    "Sequoia": "specviz.engine.tree_shapes",
+    "SampledTree": "specviz.engine.tree_drafts",
+    "Trie": "specviz.engine.tree_drafts",
+    "FixedTree": "specviz.policies",
     "FixedK": "specviz.policies",
     "CostModel": "specviz.cost",
     "Trace": "specviz.trace",
     "load_trace": "specviz.trace",
     "replay": "specviz.analysis.replay",
     "optimal_k": "specviz.analysis.optimal_k",
+    "oracle": "specviz.analysis.oracle",
+    "regret": "specviz.analysis.oracle",
     "compare_drafters": "specviz.analysis.controls",
     "family_table": "specviz.analysis.families",
     "drafter_cards": "specviz.cards",
@@ -44,15 +64,35 @@ if TYPE_CHECKING:
     from specviz.analysis.controls import compare_drafters as compare_drafters
     from specviz.analysis.families import family_table as family_table
     from specviz.analysis.optimal_k import optimal_k as optimal_k
+    from specviz.analysis.oracle import oracle as oracle
+    from specviz.analysis.oracle import regret as regret
     from specviz.analysis.replay import replay as replay
     from specviz.campaign import capture as capture
     from specviz.cards import drafter_cards as drafter_cards
     from specviz.cards import learning_log as learning_log
     from specviz.cost import CostModel as CostModel
     from specviz.engine.acceptance import Greedy as Greedy
+    from specviz.engine.acceptance import Rejection as Rejection
+    from specviz.engine.acceptance import SampleMatch as SampleMatch
+    from specviz.engine.acceptance import SharedNoise as SharedNoise
+    from specviz.engine.block_verify import BlockVerify as BlockVerify
     from specviz.engine.loop import generate as generate
+    from specviz.engine.lossy import Lenience as Lenience
+    from specviz.engine.lossy import ProbabilityGap as ProbabilityGap
+    from specviz.engine.lossy import ProbabilityRatio as ProbabilityRatio
+    from specviz.engine.lossy import TopM as TopM
+    from specviz.engine.lossy import Typical as Typical
+    from specviz.engine.multi_draft import RecursiveRejection as RecursiveRejection
+    from specviz.engine.sampling import Sampling as Sampling
     from specviz.engine.timing import measure_cost as measure_cost
+    from specviz.engine.tree_drafts import SampledTree as SampledTree
+    from specviz.engine.tree_drafts import Trie as Trie
+    from specviz.engine.tree_shapes import BestFirst as BestFirst
+    from specviz.engine.tree_shapes import Cartesian as Cartesian
+    from specviz.engine.tree_shapes import Dynamic as Dynamic
+    from specviz.engine.tree_shapes import Sequoia as Sequoia
     from specviz.policies import FixedK as FixedK
+    from specviz.policies import FixedTree as FixedTree
     from specviz.prompt_set import prompts as prompts
     from specviz.reporting import report as report
     from specviz.trace import Trace as Trace

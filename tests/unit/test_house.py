@@ -18,7 +18,14 @@ MODULES = {
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav3", "accelerate", "safetensors", "gguf"}
 ENGINE_WING = ("specviz.engine", "specviz.targets", "specviz.drafters", "specviz.training")
 #: What ties names to both wings, and so may import from either when called.
-ENTRANCES = ("specviz", "specviz.cli", "specviz.campaign", "specviz.zoo", "specviz.embedded")
+ENTRANCES = (
+    "specviz",
+    "specviz.cli",
+    "specviz.campaign",
+    "specviz.trials",
+    "specviz.zoo",
+    "specviz.embedded",
+)
 #: Reading rooms from the street inwards: a room imports from its own or a later one only.
 ROOMS = [
     "specviz.course",

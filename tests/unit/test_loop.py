@@ -7,15 +7,32 @@ import pytest
 
 from specviz.analysis.replay import replay
 from specviz.campaign import capture
+from specviz.cost import CostModel
 from specviz.drafters.ngram import NGram
 from specviz.drafters.oracle import Oracle
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import RunClosed, generate
 from specviz.engine.protocols import Draft, Drafter, Reference, Target
-from specviz.policies import DraftView, FixedK, History, Plan
+from specviz.policies import (
+    SVIP,
+    AdaEDL,
+    Bandit,
+    ConfidenceStop,
+    CostOptimal,
+    DraftView,
+    EBFMatched,
+    EMAWindow,
+    EntropyGate,
+    FixedK,
+    Heuristic,
+    History,
+    Plan,
+)
 from tests.models import cases, tiny_target, toy_pair
 
 CASES = cases()
+COST = CostModel.from_array([1 + 0.05 * n for n in range(16)], [0.04 * k for k in range(16)])
+SURVIVAL = [0.8**j for j in range(1, 16)]
 COLUMNS = ["anchor", "drafter", "drafted", "accepted", "emitted", "stop"]
 PROMPTS = {"toy": ["abcabcab", "hgfedcba"], "tin": ["the quick brown the quick", "one two one two"]}
 
@@ -37,7 +54,25 @@ class Picky:
 
 @pytest.mark.parametrize(
     "policy",
-    [FixedK(0), FixedK(1), FixedK(4), FixedK(15), Picky()],
+    [
+        FixedK(0),
+        FixedK(1),
+        FixedK(4),
+        FixedK(15),
+        Picky(),
+        Heuristic(start=2, most=9),
+        EMAWindow(skip=1.5, probe=2),
+        ConfidenceStop(0.5),
+        SVIP(),
+        AdaEDL(9, goal=0.5, start=0.3, step=0.2),
+        EntropyGate(0.4, 1.2, k=5, window=3),
+        EBFMatched(4),
+        EBFMatched(4, reading="equal"),
+        CostOptimal(COST, SURVIVAL),
+        CostOptimal(COST, SURVIVAL, calibration=((0.1, 0.0), (0.9, 0.95))),
+        CostOptimal(COST, SURVIVAL, dynamic=False),
+        Bandit((0, 2, 5, 9), COST),
+    ],
     ids=lambda p: p.name + str(getattr(p, "k", "")),
 )
 @pytest.mark.parametrize("case", CASES)

@@ -1,0 +1,89 @@
+"""Measure what moves prose and code beyond a chain: trees, policies, costs.
+
+    python data/levers/measure.py ranks     # how often each rank of a drafter is right
+    python data/levers/measure.py capture   # the evaluation prompts, with trees at every anchor
+    python data/levers/measure.py cost      # seconds of drafts, trees and verifications here
+
+Work files lie in ./out/levers; capture goes on where it was stopped. docs/levers.md and
+notebooks/02 read what is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+import specviz as sv
+from specviz.analysis.tree_rounds import rank_acceptance
+from specviz.engine.tree_drafts import Trie
+from specviz.engine.tree_shapes import BestFirst, Dynamic, Sequoia
+from specviz.training.prompts import training_prompts
+
+WORK = Path("out/levers")
+DEPTH, NODES = 7, 64
+DRAFTERS = ("lm", "eagle", "ngram")
+
+
+def shapes() -> dict[str, list[BestFirst | Dynamic | Sequoia | Trie]]:
+    """What each drafter grows; Sequoia's shares come from other prompts than are judged on."""
+    shares = json.loads((WORK / "ranks.json").read_text("utf-8"))
+    return {
+        "lm": [BestFirst(NODES, DEPTH), Sequoia(tuple(shares["lm"]), NODES, DEPTH)],
+        "eagle": [BestFirst(NODES, DEPTH), Dynamic(8, DEPTH, NODES)],
+        "ngram": [Trie(NODES, DEPTH)],
+    }
+
+
+def ranks() -> None:
+    target = sv.load_target()
+    trace = sv.capture(
+        training_prompts(32, seed=2, mix={"code": 1, "prose": 1}),
+        target,
+        [sv.load_drafter(name, target) for name in ("lm", "eagle")],
+        k=DEPTH,
+        max_new_tokens=48,
+        out=WORK / "training",
+    )
+    found = {name: rank_acceptance(trace, name) for name in trace.drafters}
+    (WORK / "ranks.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    print(found)
+
+
+def capture() -> None:
+    target = sv.load_target()
+    sv.capture(
+        sv.prompts(content_type=["code", "prose"]),
+        target,
+        [sv.load_drafter(name, target) for name in DRAFTERS],
+        k=DEPTH,
+        trees=shapes(),
+        max_new_tokens=64,
+        out=WORK / "trace",
+    )
+
+
+def cost() -> None:
+    target = sv.load_target()
+    trees = {
+        name: [
+            type(shape)(**{**vars(shape), "budget": nodes})
+            for shape in asked
+            for nodes in (8, 16, 32, 64)
+        ]
+        for name, asked in shapes().items()
+    }
+    measured = sv.measure_cost(
+        target, [sv.load_drafter(name, target) for name in DRAFTERS], trees=trees, repeats=5
+    )
+    (WORK / "cost.json").write_text(json.dumps(measured.to_dict(), indent=1) + "\n", "utf-8")
+    print(measured)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    WORK.mkdir(parents=True, exist_ok=True)
+    for step in sys.argv[1:]:
+        {"ranks": ranks, "capture": capture, "cost": cost}[step]()
