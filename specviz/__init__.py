@@ -45,6 +45,8 @@ _HOME = {
     "FixedTree": "specviz.policies",
     "FixedK": "specviz.policies",
     "CostModel": "specviz.cost",
+    "t4_like": "specviz.presets",
+    "free_drafts": "specviz.presets",
     "Trace": "specviz.trace",
     "load_trace": "specviz.trace",
     "replay": "specviz.analysis.replay",
@@ -52,6 +54,7 @@ _HOME = {
     "oracle": "specviz.analysis.oracle",
     "regret": "specviz.analysis.oracle",
     "compare_drafters": "specviz.analysis.controls",
+    "compare_policies": "specviz.analysis.levers",
     "family_table": "specviz.analysis.families",
     "drafter_cards": "specviz.cards",
     "learning_log": "specviz.cards",
@@ -63,6 +66,7 @@ __all__ = list(_HOME)
 if TYPE_CHECKING:
     from specviz.analysis.controls import compare_drafters as compare_drafters
     from specviz.analysis.families import family_table as family_table
+    from specviz.analysis.levers import compare_policies as compare_policies
     from specviz.analysis.optimal_k import optimal_k as optimal_k
     from specviz.analysis.oracle import oracle as oracle
     from specviz.analysis.oracle import regret as regret
@@ -93,6 +97,8 @@ if TYPE_CHECKING:
     from specviz.engine.tree_shapes import Sequoia as Sequoia
     from specviz.policies import FixedK as FixedK
     from specviz.policies import FixedTree as FixedTree
+    from specviz.presets import free_drafts as free_drafts
+    from specviz.presets import t4_like as t4_like
     from specviz.prompt_set import prompts as prompts
     from specviz.reporting import report as report
     from specviz.trace import Trace as Trace

@@ -4,6 +4,7 @@ from specviz.analysis.branching import ebf_means, entropy, entropy_by, hill
 from specviz.analysis.by_k import length_by_k, speedup_by_k
 from specviz.analysis.controls import compare_drafters, rounds_by_prompt, shuffled_control
 from specviz.analysis.families import family_table
+from specviz.analysis.levers import compare_policies
 from specviz.analysis.optimal_k import OptimalK, optimal_k
 from specviz.analysis.replay import Replay, replay
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
@@ -15,6 +16,7 @@ __all__ = [
     "Replay",
     "accepted_lengths",
     "compare_drafters",
+    "compare_policies",
     "ebf_means",
     "entropy",
     "entropy_by",

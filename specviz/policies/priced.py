@@ -154,7 +154,7 @@ class Bandit:
 
     Examples
     --------
-    >>> from specviz.cost import t4_like
+    >>> from specviz.presets import t4_like
     >>> Bandit((1, 3, 7), t4_like()).name
     'bandit-1-3-7'
     """

@@ -18,9 +18,10 @@ from specviz.analysis import (
     replay,
     survival_by,
 )
-from specviz.cost import CostModel, free_drafts, need_cost, t4_like
+from specviz.cost import CostModel, need_cost
 from specviz.markup import counted, escape, number, page_html, table_html
 from specviz.policies import FixedK
+from specviz.presets import free_drafts, t4_like
 from specviz.reporting.findings import (
     best_k_cell,
     best_k_sentence,

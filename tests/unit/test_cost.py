@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specviz.cost import CostModel, free_drafts, need_cost, t4_like
+from specviz.cost import CostModel, need_cost
+from specviz.presets import free_drafts, t4_like
 
 
 @pytest.fixture

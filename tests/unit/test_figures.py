@@ -9,9 +9,9 @@ import pytest
 
 from specviz import figures
 from specviz.analysis import entropy_by, length_by_k, optimal_k, replay, survival_by
-from specviz.cost import free_drafts, t4_like
 from specviz.figures.theme import colours, counts, symbols
 from specviz.policies import FixedK
+from specviz.presets import free_drafts, t4_like
 from specviz.reporting.findings import positions_by_type
 from tests.synthetic import synthetic_trace
 

@@ -8,8 +8,9 @@ import pytest
 
 from specviz.analysis.optimal_k import length_by_k, optimal_k, speedup_by_k
 from specviz.analysis.replay import replay
-from specviz.cost import CostModel, free_drafts, t4_like
+from specviz.cost import CostModel
 from specviz.policies import FixedK
+from specviz.presets import free_drafts, t4_like
 from specviz.trace.trace import Trace
 from tests.synthetic import synthetic_trace, trace_of
 

@@ -14,8 +14,9 @@ from specviz.analysis.anchors import anchors_of
 from specviz.analysis.by_k import speedup_by_k
 from specviz.analysis.oracle import best_fixed, oracle, regret, round_oracle
 from specviz.analysis.replay import Replay, replay
-from specviz.cost import CostModel, free_drafts, t4_like
+from specviz.cost import CostModel
 from specviz.policies import ConfidenceStop, FixedK, Heuristic, History, Plan, Policy
+from specviz.presets import free_drafts, t4_like
 from specviz.trace.trace import Trace
 from tests.synthetic import synthetic_trace, trace_of
 from tests.unit.test_policies import K, policies, some_trace, traces

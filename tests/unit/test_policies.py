@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from specviz.analysis.replay import replay
 from specviz.analysis.speedup import best_k
-from specviz.cost import CostModel, free_drafts, t4_like
+from specviz.cost import CostModel
 from specviz.policies import (
     SVIP,
     AdaEDL,
@@ -34,6 +34,7 @@ from specviz.policies import (
     Policy,
     entropy_score,
 )
+from specviz.presets import free_drafts, t4_like
 from specviz.trace.trace import Trace
 from tests.synthetic import synthetic_trace
 

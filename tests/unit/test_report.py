@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from plotly.offline import get_plotlyjs
 
-from specviz.cost import CostModel, t4_like
+from specviz.cost import CostModel
+from specviz.presets import t4_like
 from specviz.reporting import report
 from specviz.reporting.compose import MOST_TYPES
 from specviz.reporting.findings import _between, best_k_sentence, contrast, shown_types

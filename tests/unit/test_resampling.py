@@ -24,8 +24,8 @@ from specviz.analysis.resampling import (
     resampled_sums,
     wilson,
 )
-from specviz.cost import free_drafts
 from specviz.policies import FixedK
+from specviz.presets import free_drafts
 from tests.synthetic import trace_of
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import specviz as sv
 from specviz.analysis.tree_rounds import tree_rounds
-from specviz.cost import CostModel, free_drafts, tree_key
+from specviz.cost import CostModel, tree_key
 from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
 from specviz.drafters.markov import MarkovDrafter
@@ -25,6 +25,7 @@ from specviz.engine.timing import measure_cost
 from specviz.engine.tree_drafts import SampledTree, Trie
 from specviz.engine.tree_shapes import BestFirst, Cartesian, Chain, Dynamic, Sequoia
 from specviz.policies import FixedK, FixedTree, History, Plan
+from specviz.presets import free_drafts
 from specviz.targets.toy import MarkovModel, ToyTarget
 from specviz.trace import Trace
 from specviz.trace.store import TraceError
