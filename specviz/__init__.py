@@ -23,6 +23,7 @@ _HOME = {
     "prompts": "specviz.prompt_set",
     "generate": "specviz.engine.loop",
     "capture": "specviz.campaign",
+    "run_prompts": "specviz.trials",
     "measure_cost": "specviz.engine.timing",
     "Greedy": "specviz.engine.acceptance",
     "SampleMatch": "specviz.engine.acceptance",
@@ -55,6 +56,7 @@ _HOME = {
     "regret": "specviz.analysis.oracle",
     "compare_drafters": "specviz.analysis.controls",
     "compare_policies": "specviz.analysis.levers",
+    "drift_table": "specviz.analysis.drift",
     "family_table": "specviz.analysis.families",
     "drafter_cards": "specviz.cards",
     "learning_log": "specviz.cards",
@@ -65,6 +67,7 @@ __all__ = list(_HOME)
 
 if TYPE_CHECKING:
     from specviz.analysis.controls import compare_drafters as compare_drafters
+    from specviz.analysis.drift import drift_table as drift_table
     from specviz.analysis.families import family_table as family_table
     from specviz.analysis.levers import compare_policies as compare_policies
     from specviz.analysis.optimal_k import optimal_k as optimal_k
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
     from specviz.reporting import report as report
     from specviz.trace import Trace as Trace
     from specviz.trace import load_trace as load_trace
+    from specviz.trials import run_prompts as run_prompts
     from specviz.zoo import load_drafter as load_drafter
     from specviz.zoo import load_target as load_target
 

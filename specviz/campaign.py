@@ -101,7 +101,7 @@ def capture(
     >>> bool((trace.drafts.matched == 15).all())                 # a perfect drafter
     True
     """
-    tasks = _named(prompts)
+    tasks = named_prompts(prompts)
     sources = _listed(drafters)
     k = whole("k", k, least=1)
     max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
@@ -138,12 +138,14 @@ def capture(
         }
         return Trace(meta, tables).validate()
     with TraceWriter(out, meta, resume).writing() as writer:
-        make(_left(tasks, writer, models.target), writer.add)
+        make(prompts_left(tasks, writer, models.target), writer.add)
         writer.finish()
     return load_trace(out)
 
 
-def _left(tasks: list[Prompt], writer: TraceWriter, target: Target) -> list[tuple[int, Prompt]]:
+def prompts_left(
+    tasks: list[Prompt], writer: TraceWriter, target: Target
+) -> list[tuple[int, Prompt]]:
     """What the folder does not hold yet, numbered after what it does."""
     done = writer.done()
     for task in tasks:
@@ -263,7 +265,7 @@ def _id_of(prompt: object) -> str:
     return f"prompt-{hashlib.sha256(repr(prompt).encode()).hexdigest()[:10]}"
 
 
-def _named(prompts: Iterable[Any]) -> list[Prompt]:
+def named_prompts(prompts: Iterable[Any]) -> list[Prompt]:
     """Prompts with unique ids; plain text, messages or ids get one and the type "user"."""
     if isinstance(prompts, str) or not isinstance(prompts, Iterable):
         raise ValueError("prompts is a list of prompts: put a single one in brackets.")

@@ -3,6 +3,7 @@
 from specviz.analysis.branching import ebf_means, entropy, entropy_by, hill
 from specviz.analysis.by_k import length_by_k, speedup_by_k
 from specviz.analysis.controls import compare_drafters, rounds_by_prompt, shuffled_control
+from specviz.analysis.drift import drift_by_prompt, drift_table
 from specviz.analysis.families import family_table
 from specviz.analysis.levers import compare_policies
 from specviz.analysis.optimal_k import OptimalK, optimal_k
@@ -17,6 +18,8 @@ __all__ = [
     "accepted_lengths",
     "compare_drafters",
     "compare_policies",
+    "drift_by_prompt",
+    "drift_table",
     "ebf_means",
     "entropy",
     "entropy_by",

@@ -27,9 +27,9 @@ from specviz.refuse import whole
 class Typical(TakesChosen):
     """Keep x when p(x) > min(epsilon, delta exp(-H)) (F3.7).
 
-    The bar sinks with the entropy H of the target's p at this `sampling`: where many tokens
+    The bar sinks with the entropy H of the target's p, as `shape` shapes it: where many tokens
     are plausible, an unlikely one will do. With delta < 1 the argmax always passes. `Greedy`
-    at temperature 0. Lossy. For chains and trees; q is not used.
+    when `shape` has temperature 0. Lossy. For chains and trees; q is not used.
 
     Source: Cai et al. 2024 (Medusa, arXiv 2401.10774); the defaults are those of its code.
 
@@ -41,7 +41,8 @@ class Typical(TakesChosen):
 
     epsilon: float = 0.09
     delta: float = 0.3
-    sampling: Sampling = RAW
+    shape: Sampling = RAW
+    sampling: ClassVar[Sampling] = GREEDY
     lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class Typical(TakesChosen):
         return p > (self.delta * (-entropy).exp()).clamp(max=self.epsilon)
 
     def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict:
-        p = target_probs(draft, rows, self.sampling)
+        p = target_probs(draft, rows, self.shape)
         return longest(draft, p, self.allowed(p))
 
 

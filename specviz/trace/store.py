@@ -151,7 +151,8 @@ class TraceWriter:
                 shutil.rmtree(stale, ignore_errors=True)
             for part in finished_parts(self.folder):
                 needed = (*CAPTURED, "trees") if self.meta.trees else CAPTURED
-                if not all(_readable(part / f"{name}.parquet") for name in needed):
+                files = {*part.glob("*.parquet"), *(part / f"{name}.parquet" for name in needed)}
+                if not all(_readable(file) for file in files):
                     shutil.rmtree(part)
             _write_text(self.meta.to_json(), self.folder / META)
             yield self

@@ -84,7 +84,7 @@ def test_the_engine_knows_no_plot(name: str) -> None:
 def test_the_engine_wing_has_its_own_order() -> None:
     """zoo and campaign above drafters above targets above engine."""
     order = ["specviz.engine", "specviz.targets", "specviz.drafters"]
-    above = ("specviz.zoo", "specviz.campaign", "specviz.cli")
+    above = ("specviz.zoo", "specviz.campaign", "specviz.trials", "specviz.cli")
     for name in MODULES:
         place = next((i for i, wing in enumerate(order) if name.startswith(wing)), None)
         if place is None:

@@ -156,7 +156,7 @@ def test_names_tell_the_settings() -> None:
 @pytest.mark.parametrize("rule", [Typical, Lenience])
 def test_at_temperature_0_they_are_greedy(rule: Any) -> None:
     cold = Sampling(temperature=0)
-    lossy = Typical(sampling=cold) if rule is Typical else Lenience(0.1, cold)
+    lossy = Typical(shape=cold) if rule is Typical else Lenience(0.1, cold)
     for seed in range(40):
         draft, rows = case(seed, tree=False)
         assert call(lossy, draft, rows) == call(Greedy(), draft, rows)
