@@ -14,7 +14,8 @@ from tqdm.auto import tqdm
 
 from specviz.cost import CostModel
 from specviz.engine.capture import Tables, capture_one
-from specviz.engine.protocols import Drafter, Target, check_drafter, check_prompt
+from specviz.engine.inputs import check_prompt
+from specviz.engine.protocols import Drafter, Target, check_drafter
 from specviz.engine.record import MAX_K, storable, trace_meta
 from specviz.engine.tree_capture import Shapes, shapes_of, trees_meta
 from specviz.engine.tree_drafts import Trie

@@ -5,7 +5,7 @@ from specviz.analysis.by_k import length_by_k, speedup_by_k
 from specviz.analysis.controls import compare_drafters, rounds_by_prompt, shuffled_control
 from specviz.analysis.drift import drift_by_prompt, drift_table
 from specviz.analysis.families import family_table
-from specviz.analysis.levers import compare_policies
+from specviz.analysis.levers import compare_policies, length_by_nodes
 from specviz.analysis.optimal_k import OptimalK, optimal_k
 from specviz.analysis.replay import Replay, replay
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
@@ -26,6 +26,7 @@ __all__ = [
     "family_table",
     "hill",
     "length_by_k",
+    "length_by_nodes",
     "optimal_k",
     "ratio_difference",
     "ratio_interval",

@@ -17,7 +17,7 @@ from specviz.analysis.resampling import (
     resampled_sums,
 )
 from specviz.cost import CostModel, need_cost
-from specviz.policies import Policy
+from specviz.policies import CapturedTree, FixedK, FixedTree, Policy
 from specviz.trace import Trace
 
 
@@ -97,6 +97,68 @@ def compare_policies(
         own = table[mine]
         rows += _rows(kind, own, runs, models, level, draws, seed)
     return pd.DataFrame(rows)
+
+
+def length_by_nodes(
+    trace: Trace,
+    drafter: str | None = None,
+    budgets: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+    *,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Tokens per round of every captured tree at several budgets, and of the chain beside them.
+
+    Parameters
+    ----------
+    trace
+        A greedy capture with trees.
+    drafter
+        None takes the trace's only one.
+    budgets
+        Numbers of nodes; those above what a shape was captured with are left out, and a shape
+        that is not nested comes at its own size only.
+    level, draws, seed
+        Of the percentile intervals over resampled prompts.
+
+    Returns
+    -------
+    DataFrame
+        content_type, drafter, builder ("chain" for chains of as many tokens), nodes,
+        tokens_per_round (bonus counted), low, high, rows_per_round, n_rounds, n_prompts.
+
+    Raises
+    ------
+    ValueError
+        When the capture has no trees by this drafter.
+
+    Examples
+    --------
+    >>> length_by_nodes(trace, "lm").query("nodes == 32")                  # doctest: +SKIP
+    """
+    name = trace.drafter_name(drafter)
+    captured = trace.meta.trees.get(name)
+    if not captured:
+        raise ValueError(f"This capture has no trees by {name!r}: capture with trees=[...].")
+    longest = int(trace.meta.drafters[name]["k"])
+    asked: dict[tuple[str, int], Policy] = {
+        ("chain", k): FixedK(k, name) for k in budgets if k <= longest
+    }
+    for builder, shape in captured.items():
+        if builder == "chain":
+            continue
+        size = int(shape["nodes"])
+        mine = [n for n in budgets if n <= size] if shape["nested"] else [size]
+        for nodes in mine:
+            tree = CapturedTree(builder, nodes, int(shape["depth"]))
+            asked[builder, nodes] = FixedTree(tree, name)
+    labels = {f"{builder} x{nodes}": policy for (builder, nodes), policy in asked.items()}
+    table = compare_policies(trace, labels, level=level, draws=draws, seed=seed)
+    which = dict(zip(labels, asked, strict=True))
+    table.insert(2, "builder", [which[label][0] for label in table["policy"]])
+    table.insert(3, "nodes", [which[label][1] for label in table["policy"]])
+    return table.drop(columns=["policy", "gain", "gain_low", "gain_high"])
 
 
 def _rows(

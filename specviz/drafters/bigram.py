@@ -9,17 +9,9 @@ import torch
 from numpy.typing import ArrayLike
 
 from specviz.drafters.assemble import no_drafts, point_columns
+from specviz.engine.inputs import Ids, fingerprint_of
 from specviz.engine.picking import ARGMAX, Pick
-from specviz.engine.protocols import (
-    Draft,
-    Drafts,
-    Ids,
-    More,
-    Reference,
-    Rows,
-    Target,
-    fingerprint_of,
-)
+from specviz.engine.protocols import Draft, Drafts, More, Reference, Rows, Target
 from specviz.engine.tree_drafts import refuse_tree
 from specviz.policies import DraftView, Plan
 from specviz.refuse import whole

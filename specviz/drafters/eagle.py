@@ -13,18 +13,10 @@ from specviz.drafters.growers import EagleGrower
 from specviz.drafters.small_lm import widened
 from specviz.drafters.weights import Weights, check_target
 from specviz.engine.chain import Growing
+from specviz.engine.inputs import Ids, fingerprint_of
 from specviz.engine.observe import CHUNK, pair_stats
 from specviz.engine.picking import ARGMAX, Pick
-from specviz.engine.protocols import (
-    Draft,
-    Drafts,
-    Ids,
-    More,
-    Reference,
-    Rows,
-    Target,
-    fingerprint_of,
-)
+from specviz.engine.protocols import Draft, Drafts, More, Reference, Rows, Target
 from specviz.engine.tree_drafts import grow_tree
 from specviz.policies import Plan
 from specviz.refuse import whole

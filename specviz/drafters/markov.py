@@ -10,9 +10,10 @@ import torch
 from specviz.drafters.assemble import no_drafts, pair_columns
 from specviz.drafters.growers import MarkovGrower
 from specviz.engine.chain import Growing
+from specviz.engine.inputs import Ids
 from specviz.engine.observe import pair_stats
 from specviz.engine.picking import ARGMAX, Pick
-from specviz.engine.protocols import Draft, Drafts, Ids, More, Reference, Rows, Target
+from specviz.engine.protocols import Draft, Drafts, More, Reference, Rows, Target
 from specviz.engine.tree_drafts import grow_tree
 from specviz.policies import Plan
 from specviz.refuse import whole

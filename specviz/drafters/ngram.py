@@ -7,17 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from specviz.drafters.assemble import no_drafts, point_columns
+from specviz.engine.inputs import Ids, fingerprint_of
 from specviz.engine.picking import ARGMAX, Pick
-from specviz.engine.protocols import (
-    Draft,
-    Drafts,
-    Ids,
-    More,
-    Reference,
-    Rows,
-    Target,
-    fingerprint_of,
-)
+from specviz.engine.protocols import Draft, Drafts, More, Reference, Rows, Target
 from specviz.engine.tree import trie
 from specviz.engine.tree_drafts import Trie, refuse_tree
 from specviz.policies import DraftView, Plan

@@ -12,17 +12,16 @@ import torch
 
 from specviz.engine.acceptance import Greedy, check_acceptance
 from specviz.engine.certificate import Certificate, certify
+from specviz.engine.inputs import Prompt, check_prompt
 from specviz.engine.observe import RowStats, concatenate, row_stats, sampled_logp, token_stats
 from specviz.engine.protocols import (
     Acceptance,
     Draft,
     Drafter,
-    Prompt,
     Rows,
     Target,
     Verdict,
     check_drafter,
-    check_prompt,
 )
 from specviz.engine.record import run_trace
 from specviz.engine.rounds import Past, Round

@@ -9,62 +9,23 @@ proposes a **draft**, the target **verifies** it in one forward pass, and what i
 
 from __future__ import annotations
 
-import hashlib
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, SupportsIndex, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
+from specviz.engine.inputs import Ids, Prompt
 from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.sampling import Sampling
 from specviz.policies import DraftView, Plan
 
-Ids = Sequence[int]
 More = Callable[[DraftView], bool]
-#: Text, chat messages ({"role", "content"}), or token ids.
-Messages = Sequence[Mapping[str, Any]]
-Prompt = str | Messages | Ids
 
 #: A tap i > 0 is the residual stream after i decoder layers. This one is the final hidden
 #: state, normalised as the unembedding sees it.
 FINAL = -1
-
-
-def check_prompt(prompt: object) -> None:
-    """Raise ValueError unless `prompt` is text, chat messages or token ids."""
-    if isinstance(prompt, str) or is_messages(prompt):
-        return
-    if not isinstance(prompt, Sequence) or not all(isinstance(t, SupportsIndex) for t in prompt):
-        raise ValueError(
-            "A prompt is a string, a list of chat messages (role, content) or a list of token "
-            f"ids, not {prompt!r:.60}."
-        )
-
-
-def is_messages(prompt: object) -> TypeGuard[Messages]:
-    """Whether a prompt is a chat: a list of mappings with a role and a content."""
-    return (
-        isinstance(prompt, Sequence)
-        and not isinstance(prompt, str)
-        and len(prompt) > 0
-        and all(isinstance(m, Mapping) and {"role", "content"} <= set(m) for m in prompt)
-    )
-
-
-def fingerprint_of(*parts: object) -> str:
-    """Short hash of settings (by their repr) and of bytes."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else repr(part).encode())
-    return digest.hexdigest()[:16]
-
-
-def as_ids(prompt: Prompt) -> tuple[int, ...]:
-    """Token ids given as a prompt, as plain ints."""
-    return tuple(operator.index(token) for token in prompt)  # type: ignore[arg-type]
 
 
 def check_drafter(drafter: object) -> None:
@@ -73,16 +34,6 @@ def check_drafter(drafter: object) -> None:
         raise ValueError(
             f"{drafter!r:.60} is not a drafter: load one with load_drafter(name, target)."
         )
-
-
-def check_ids(tokens: Ids, vocab_size: int) -> None:
-    """Raise ValueError for no tokens at all, or one outside the vocabulary."""
-    if len(tokens) == 0:
-        raise ValueError("An empty prompt has no next token: give at least one token.")
-    low, high = min(tokens), max(tokens)
-    if low < 0 or high >= vocab_size:
-        bad = low if low < 0 else high
-        raise ValueError(f"Token id {bad} is outside this target's vocabulary of {vocab_size}.")
 
 
 @dataclass(frozen=True)
@@ -254,6 +205,10 @@ class Target(Protocol):
 
     def unembed(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [m, vocabulary] of final hidden states [m, hidden] (the `FINAL` tap)."""
+        ...
+
+    def memory(self) -> Mapping[str, int]:
+        """What the sequence took at its peak, in slots and bytes; empty where not known."""
         ...
 
     def synchronize(self) -> None:

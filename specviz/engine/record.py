@@ -203,6 +203,7 @@ def run_trace(run: Recorded, certificate: Mapping[str, Any] | None = None) -> Tr
         acceptance=run.acceptance.name,
         lossy=not run.acceptance.lossless,
         certificate=certificate,
+        memory=dict(run.target.memory()),
     )
     tables = {
         "sequences": sequences_table(

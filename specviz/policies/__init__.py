@@ -6,6 +6,7 @@ costs. None keeps any state: what a rule remembers is folded over the past when 
 """
 
 from specviz.policies.base import (
+    CapturedTree,
     DraftView,
     FixedK,
     FixedTree,
@@ -24,6 +25,7 @@ __all__ = [
     "SVIP",
     "AdaEDL",
     "Bandit",
+    "CapturedTree",
     "ConfidenceStop",
     "CostOptimal",
     "DraftView",

@@ -155,6 +155,15 @@ class FixedK:
 
 
 @dataclass(frozen=True)
+class CapturedTree:
+    """A tree that a capture holds, by its builder's name: enough for replay, not for drafting."""
+
+    builder: str
+    nodes: int
+    depth: int
+
+
+@dataclass(frozen=True)
 class FixedTree:
     """Draft a token tree of one shape in every round.
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import Cache
 
-from specviz.engine.protocols import fingerprint_of
+from specviz.engine.inputs import fingerprint_of
 
 WINDOW = 64  # the attended window is a multiple of this many slots
 CAPACITY = 1024  # slots allocated at first

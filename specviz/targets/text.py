@@ -6,7 +6,7 @@ import hashlib
 from functools import cached_property, lru_cache
 from typing import Any
 
-from specviz.engine.protocols import Ids, Prompt, as_ids, is_messages
+from specviz.engine.inputs import Ids, Prompt, as_ids, is_messages
 
 
 class TextCodec:

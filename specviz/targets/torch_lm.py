@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from specviz.engine.protocols import FINAL, Draft, Ids, Rows, check_ids
+from specviz.engine.inputs import Ids, check_ids
+from specviz.engine.protocols import FINAL, Draft, Rows
 from specviz.targets.slots import SlotLM, plain_logits, weights_fingerprint
 from specviz.targets.text import TextCodec
 
@@ -56,6 +57,7 @@ class TorchTarget:
         self.lm = SlotLM(model, self.vocab_size)
         self.session = 0
         self.verifies = 0
+        self._peak = 0  # most slots in use since the last prefill, unconfirmed rows included
         self._length = 0  # committed slots: prompt and every committed token but the anchor
         self._taps: tuple[int, ...] = ()
         self._pending: Draft | None = None
@@ -84,7 +86,7 @@ class TorchTarget:
         self._check_length(len(prompt) + 1)
         self.session += 1
         self.verifies, self._length, self._pending = 0, 0, None
-        self._taps = tuple(taps)
+        self._taps, self._peak = tuple(taps), len(prompt)
         hidden, tapped = self.lm.forward(prompt, 0, taps=self._taps)
         self._length = len(prompt)
         return self._rows(hidden[-1:], hidden, tapped)
@@ -111,6 +113,7 @@ class TorchTarget:
         )
         self._pending = draft
         self.verifies += 1
+        self._peak = max(self._peak, start + n + 1)
         return self._rows(hidden, hidden, tapped)
 
     def commit(self, path: Sequence[int]) -> None:
@@ -131,11 +134,17 @@ class TorchTarget:
         if self.lm.device.type == "cuda":
             torch.cuda.synchronize()
 
+    def memory(self) -> dict[str, int]:
+        """Bytes of keys and values at the peak since the last prefill; see `Target.memory`."""
+        buffers = [*self.lm.cache.keys, *self.lm.cache.values]
+        slot = sum(b[:, :, 0].numel() * b.element_size() for b in buffers if b is not None)
+        return {"peak_slots": self._peak, "peak_cache_bytes": self._peak * slot}
+
     def fork(self) -> TorchTarget:
         """The same weights with a KV cache of their own."""
         twin = copy.copy(self)
         twin.lm = SlotLM(self.model, self.vocab_size)
-        twin.session = twin.verifies = twin._length = 0
+        twin.session = twin.verifies = twin._length = twin._peak = 0
         twin._pending = None
         return twin
 

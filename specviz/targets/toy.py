@@ -12,17 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specviz.engine.protocols import (
-    FINAL,
-    Draft,
-    Ids,
-    Prompt,
-    Rows,
-    as_ids,
-    check_ids,
-    fingerprint_of,
-    is_messages,
-)
+from specviz.engine.inputs import Ids, Prompt, as_ids, check_ids, fingerprint_of, is_messages
+from specviz.engine.protocols import FINAL, Draft, Rows
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
@@ -144,6 +135,9 @@ class ToyTarget:
         self._pending.check_path(path)
         self._text += [self._pending.anchor, *(self._pending.tokens[node] for node in path)]
         self._pending = None
+
+    def memory(self) -> dict[str, int]:
+        return {}  # there is no cache
 
     def unembed(self, hidden: torch.Tensor) -> torch.Tensor:
         return hidden  # the final hidden state of a toy is its logits

@@ -203,6 +203,8 @@ class TraceMeta:
         Measured or preset cost models kept with the trace, as `CostModel.to_dict` gives.
     certificate
         Live against plain decoding, for runs that were certified.
+    memory
+        Of a run: slots and bytes of keys and values at the peak, rejected rows included.
     """
 
     kind: str
@@ -220,6 +222,7 @@ class TraceMeta:
     software: Mapping[str, str] = field(default_factory=dict)
     cost_models: tuple[Mapping[str, Any], ...] = ()
     certificate: Mapping[str, Any] | None = None
+    memory: Mapping[str, int] = field(default_factory=dict)
     created: str = ""
     complete: bool = True
     schema_version: int = SCHEMA_VERSION

@@ -112,6 +112,23 @@ class TargetContract:
         alone = [*text[:11], tree.tokens[2], tree.tokens[4], text[20]]
         assert self.close(row, self.after(target, alone))
 
+    def test_memory_grows_with_the_rows_of_a_verification(
+        self, target: Target, text: list[int]
+    ) -> None:
+        target.prefill(text[:10])
+        before = target.memory()
+        if not before:
+            pytest.skip("its memory is not known")
+        target.verify(Draft.chain(text[10], text[11:15]))
+        target.commit((0,))
+        used = target.memory()
+        assert (before["peak_slots"], used["peak_slots"]) == (10, 15)  # rejected rows count
+        slot = before["peak_cache_bytes"] / before["peak_slots"]
+        assert slot > 0
+        assert used["peak_cache_bytes"] == 15 * slot
+        target.prefill(text[:10])
+        assert target.memory() == before
+
     def test_commit_refuses_what_is_no_path(self, target: Target, text: list[int]) -> None:
         target.prefill(text[:10])
         target.verify(Draft.chain(text[10], text[11:14]))

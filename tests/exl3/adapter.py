@@ -14,20 +14,9 @@ from typing import Any
 
 import torch
 
+from specviz.engine.inputs import Ids, Prompt, check_ids, fingerprint_of
 from specviz.engine.picking import ARGMAX, Pick
-from specviz.engine.protocols import (
-    FINAL,
-    Draft,
-    Drafts,
-    Ids,
-    More,
-    Prompt,
-    Reference,
-    Rows,
-    Target,
-    check_ids,
-    fingerprint_of,
-)
+from specviz.engine.protocols import FINAL, Draft, Drafts, More, Reference, Rows, Target
 from specviz.policies import DraftView, Plan
 
 
@@ -164,6 +153,9 @@ class Exl3Target:
         # The accepted nodes of a chain lie in their places; the next forward overwrites the rest.
         self._length += 1 + len(path)
         self._pending = None
+
+    def memory(self) -> dict[str, int]:
+        return {}  # not measured here
 
     @torch.inference_mode()
     def unembed(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,9 @@ import pytest
 from specviz.drafters.lm import LMDrafter
 from specviz.drafters.ngram import NGram
 from specviz.engine.certificate import TIE_FACTOR, first_difference, tie_at
+from specviz.engine.inputs import Ids
 from specviz.engine.loop import Run, generate
-from specviz.engine.protocols import Draft, Drafter, Ids
+from specviz.engine.protocols import Draft, Drafter
 from specviz.policies import FixedK
 from specviz.prompt_set import prompts
 from specviz.targets.slots import plain_logits

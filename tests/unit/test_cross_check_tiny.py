@@ -23,8 +23,9 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 from specviz.drafters.lm import LMDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.small_lm import small_lm
+from specviz.engine.inputs import Ids
 from specviz.engine.loop import Run, generate
-from specviz.engine.protocols import Draft, Ids, More, Target
+from specviz.engine.protocols import Draft, More, Target
 from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.targets.torch_lm import TorchTarget
 from tests.models import near_twin, tiny_llama, tokenizer

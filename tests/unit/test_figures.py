@@ -242,3 +242,66 @@ def test_positions_of_several_sequences_are_refused(trace):
 def test_tooltips_count_one_in_the_singular():
     row = {"n_rounds": 1, "n_prompts": 1, "n_positions": 1200}
     assert counts(row) == "1 round, 1,200 positions, 1 prompt"
+
+
+def test_nodes_picture_has_a_line_per_group_and_builder():
+    frame = pd.DataFrame(
+        [
+            {
+                "content_type": kind,
+                "builder": builder,
+                "nodes": n,
+                "tokens_per_round": base + n / 10,
+                "low": base,
+                "high": base + n / 5,
+                "n_rounds": 9,
+                "n_prompts": 3,
+            }
+            for kind, base in (("code", 2.0), ("prose", 1.5))
+            for builder, sizes in (("chain", (1, 2)), ("best<first>", (1, 8)), ("own-size", (6,)))
+            for n in sizes
+        ]
+    )
+    figure = figures.plot_length_by_nodes(frame)
+    assert len(figure.data) == 6
+    assert {line.line.color for line in figure.data[:3]} == {figure.data[0].line.color}
+    assert len({line.line.dash for line in figure.data[:3]}) == 3
+    assert figure.data[2].mode == "markers"
+    assert list(figure.layout.xaxis.tickvals) == [1, 2, 6, 8]
+    assert "code 2.20 with the best chain, 2.80 with 8 nodes" in figure.layout.title.text
+    assert "<first>" not in figure.data[1].name
+    with pytest.raises(ValueError, match="length_by_nodes"):
+        figures.plot_length_by_nodes(frame.drop(columns="builder"))
+
+
+def test_policies_picture_keeps_the_order_and_marks_the_first():
+    frame = pd.DataFrame(
+        [
+            {
+                "content_type": kind,
+                "policy": policy,
+                "tokens_per_round": value,
+                "low": value - 0.1,
+                "high": value + 0.2,
+                "speedup (x)": 1.5,
+                "speedup (x)_low": 1.25,
+                "speedup (x)_high": 1.75,
+                "n_rounds": 9,
+                "n_prompts": 3,
+            }
+            for kind, values in (("code", (2.0, 3.0)), ("prose", (1.5, 1.4)))
+            for policy, value in zip(("chain", "<tree>"), values, strict=True)
+        ]
+    )
+    figure = figures.plot_policies(frame, goal=3.5)
+    code, prose = figure.data
+    assert list(code.x) == [2.0, 3.0]
+    assert list(code.error_x.array) == pytest.approx([0.2, 0.2])
+    assert [round(y) for y in prose.y] == [0, 1]
+    assert list(figure.layout.yaxis.ticktext) == ["chain", "&lt;tree&gt;"]
+    assert sorted(shape.x0 for shape in figure.layout.shapes) == [1.5, 2.0, 3.5]
+    assert "code 3.00 with" in figure.layout.title.text
+    speeds = figures.plot_policies(frame, "speedup (x)", unit="speed-up")
+    assert list(speeds.data[0].error_x.arrayminus) == [0.25, 0.25]
+    with pytest.raises(ValueError, match="compare_policies"):
+        figures.plot_policies(frame, "nothing")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import specviz as sv
+from specviz.analysis import length_by_nodes
 from specviz.policies import FixedK, FixedTree
 from specviz.presets import free_drafts, t4_like
 from tests.synthetic import synthetic_trace
@@ -47,6 +48,23 @@ def test_trees_stand_beside_chains() -> None:
     assert wide["rows_per_round"] > chain["rows_per_round"] + 2
     assert chain["speedup (T4-like)"] == pytest.approx(chain["speedup (T4-like, rows charged)"])
     assert wide["speedup (T4-like)"] > wide["speedup (T4-like, rows charged)"]
+
+
+def test_trees_at_every_budget_beside_chains() -> None:
+    trace = captured(toy)
+    table = length_by_nodes(trace, budgets=(1, 4, 5, 12, 64), draws=20)
+    sizes = table.groupby("builder").nodes.apply(list).to_dict()
+    assert sizes["chain"] == [1, 4, 5]
+    assert sizes["best-first-d5"] == [1, 4, 5, 12]
+    assert sizes["cartesian-3-2-1"] == [15]
+    one = table[table.nodes == 1].tokens_per_round
+    assert one.nunique() == 1  # one node is one token, however it was chosen
+    row = table[(table.builder == "best-first-d5") & (table.nodes == 12)].iloc[0]
+    run = sv.replay(trace, FixedTree(sv.BestFirst(12, depth=K)))
+    assert row.tokens_per_round == run.tokens_per_round
+    assert row.rows_per_round == run.rows_per_round
+    with pytest.raises(ValueError, match="no trees by 'markov'"):
+        length_by_nodes(captured(toy, trees=()))
 
 
 def test_bad_input() -> None:

@@ -288,6 +288,17 @@ def test_trees_that_were_not_captured() -> None:
         tree_rounds(trace, "markov", "cartesian-3-2-1", 4)
 
 
+def test_a_run_records_rows_and_memory() -> None:
+    target, drafter = lm()
+    wide, narrow = (
+        sv.generate(target, drafter, "a lazy dog", policy=policy, max_new_tokens=20).finish().trace
+        for policy in (FixedTree(BestFirst(12, K)), FixedK(2))
+    )
+    assert wide.rounds.nodes.max() == 12
+    assert len(wide.rows) == (wide.rounds.nodes + 1).sum()
+    assert wide.meta.memory["peak_slots"] > narrow.meta.memory["peak_slots"]
+
+
 def test_who_cannot_draft_or_verify_a_tree_says_so() -> None:
     target, drafter = toy()
     tree = FixedTree(BestFirst(4, 2))
