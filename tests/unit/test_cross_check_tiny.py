@@ -25,6 +25,7 @@ from specviz.drafters.ngram import NGram
 from specviz.drafters.small_lm import small_lm
 from specviz.engine.inputs import Ids
 from specviz.engine.loop import Run, generate
+from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import Draft, More, Target
 from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.targets.torch_lm import TorchTarget
@@ -136,7 +137,7 @@ class Lookup(NGram):
     def attach(self, target: Target) -> None:
         self.eos = sorted(target.eos_ids)
 
-    def propose(self, context: Ids, plan: Plan, more: More) -> Draft:
+    def propose(self, context: Ids, plan: Plan, more: More, pick: Pick = ARGMAX) -> Draft:
         return Draft.chain(context[-1], look_up(context, plan.k, self.size, self.eos))
 
 
