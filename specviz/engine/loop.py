@@ -147,7 +147,10 @@ class Run:
         for each in self.drafters.values():
             each.observe(rows, path)
         self._keep(rows, tokens, stats, [0, *(node + 1 for node in path)])
-        self._past.rounds.append(PastRound(anchor, drafter.name, draft.depth, len(path)))
+        done = time.perf_counter()
+        self._past.rounds.append(
+            PastRound(anchor, drafter.name, draft.depth, len(path), done - began)
+        )
         self._dice = self._rng.get_state()
         self._committing = False
         return Round(

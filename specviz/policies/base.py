@@ -63,13 +63,15 @@ class Plan:
 class PastRound:
     """One finished round, as far as a policy may know it.
 
-    `drafted` is how many tokens could have been accepted: of a tree, its depth.
+    `drafted` is how many tokens could have been accepted: of a tree, its depth. `seconds` is the
+    round's measured time, None in replay: a policy that reads it has no exact replay.
     """
 
     anchor: int
     drafter: str
     drafted: int
     accepted: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

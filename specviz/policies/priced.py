@@ -1,8 +1,4 @@
-"""Policies that weigh tokens against modelled seconds.
-
-Learning from seconds measured while it runs is left out: such a policy has no replay. The
-bandit here learns from a cost model, and so makes the same choices live and offline.
-"""
+"""Policies that weigh tokens against seconds: a cost model's, or the bandit's own measured ones."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specviz.cost import CostModel, need_cost
-from specviz.policies.base import DraftView, History, Plan, number
+from specviz.policies.base import DraftView, History, PastRound, Plan, number
 from specviz.refuse import whole
 
 
@@ -124,21 +120,22 @@ class CostOptimal:
 
 @dataclass(frozen=True)
 class Bandit:
-    """Learn which k emits the most tokens per modelled second, afresh in every sequence.
+    """Learn which k emits the most tokens per second, afresh in every sequence.
 
     UCB1 over the lengths `ks`: each is tried once, then the one with the largest
     rate / ceiling + explore sqrt(ln n / n_k) after n rounds, n_k of them with this k. The rate
-    is tokens emitted over modelled seconds, ceiling the largest that any of `ks` could reach.
-    The choices are folded over the past rounds, so all of these must be the bandit's own.
-    Nothing carries over from one sequence to the next. Measured seconds are not used: that
-    variant could not replay.
+    is tokens emitted over seconds. With a cost model the seconds are modelled and the ceiling is
+    the largest rate that any of `ks` could reach: the same choices live and in replay. Without
+    one they are the measured seconds of the live rounds, the ceiling is the largest rate so far,
+    and there is no replay. The choices are folded over the past rounds, so all of these must be
+    the bandit's own. Nothing carries over from one sequence to the next.
 
     Parameters
     ----------
     ks
         Lengths to choose from, none twice: not above the drafter's K.
     cost
-        Seconds of drafting and verifying.
+        Seconds of drafting and verifying; None learns from measured seconds.
     drafter
         Whose cost, and who drafts; None takes the only one that the model prices.
     explore
@@ -150,21 +147,22 @@ class Bandit:
     ------
     ValueError
         When `ks` is empty or repeats itself, a length is not priced, or a number is out of
-        range.
+        range; from `plan`, when measured seconds are needed and the rounds have none.
 
     Examples
     --------
     >>> from specviz.presets import t4_like
     >>> Bandit((1, 3, 7), t4_like()).name
     'bandit-1-3-7'
+    >>> Bandit((1, 3, 7)).name, Bandit((1, 3, 7)).replayable
+    ('bandit-measured-1-3-7', False)
     """
 
     ks: Sequence[int]
-    cost: CostModel
+    cost: CostModel | None = None
     drafter: str | None = None
     explore: float = sqrt(2)
     seed: int = 0
-    replayable: ClassVar[bool] = True
     _seconds: tuple[float, ...] = field(init=False, repr=False, compare=False)
     _ceiling: float = field(init=False, repr=False, compare=False)
     _order: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -178,15 +176,23 @@ class Bandit:
         object.__setattr__(self, "ks", ks)
         object.__setattr__(self, "explore", number("explore", self.explore, 0))
         object.__setattr__(self, "seed", whole("seed", self.seed, least=0))
-        seconds = _round_seconds(self.cost, self.drafter, max(ks))
+        seconds: tuple[float, ...] = ()
+        if self.cost is not None:
+            seconds = _round_seconds(self.cost, self.drafter, max(ks))
         object.__setattr__(self, "_seconds", seconds)
-        object.__setattr__(self, "_ceiling", max((k + 1) / seconds[k] for k in ks))
+        ceiling = max((k + 1) / seconds[k] for k in ks) if seconds else 0.0
+        object.__setattr__(self, "_ceiling", ceiling)
         order = np.random.default_rng(self.seed).permutation(len(ks))
         object.__setattr__(self, "_order", tuple(ks[i] for i in order))
 
     @property
     def name(self) -> str:
-        return f"bandit-{'-'.join(str(k) for k in self.ks)}"
+        how = "bandit" if self.replayable else "bandit-measured"
+        return f"{how}-{'-'.join(str(k) for k in self.ks)}"
+
+    @property
+    def replayable(self) -> bool:
+        return self.cost is not None
 
     def plan(self, past: History) -> Plan:
         times, tokens, seconds = (dict.fromkeys(self.ks, 0.0) for _ in range(3))
@@ -194,11 +200,21 @@ class Bandit:
             k = self._choice(times, tokens, seconds)  # what was planned then
             times[k] += 1
             tokens[k] += each.accepted + 1
-            seconds[k] += self._seconds[min(each.drafted, k)]
+            seconds[k] += self._spent(each, k)
         return Plan(self._choice(times, tokens, seconds), self.drafter)
 
     def more(self, view: DraftView) -> bool:
         return True
+
+    def _spent(self, each: PastRound, k: int) -> float:
+        if self._seconds:
+            return self._seconds[min(each.drafted, k)]
+        if each.seconds is None:
+            raise ValueError(
+                "This bandit learns from measured seconds, and these rounds have none: run it "
+                "live, or give it a cost model."
+            )
+        return each.seconds
 
     def _choice(
         self, times: dict[int, float], tokens: dict[int, float], seconds: dict[int, float]
@@ -207,9 +223,11 @@ class Bandit:
             if not times[k]:
                 return k
         unknown = log(sum(times.values()))
+        rate = {k: tokens[k] / max(seconds[k], 1e-9) for k in self._order}
+        ceiling = self._ceiling or max(rate.values())
 
         def bound(k: int) -> float:
-            return tokens[k] / seconds[k] / self._ceiling + self.explore * sqrt(unknown / times[k])
+            return rate[k] / ceiling + self.explore * sqrt(unknown / times[k])
 
         return max(self._order, key=bound)
 

@@ -223,6 +223,13 @@ def test_an_interrupt_while_committing_closes_the_run() -> None:
     assert generate(target, NGram(), "abc", max_new_tokens=20).finish().finished
 
 
+def test_a_bandit_may_learn_from_the_clock() -> None:
+    target, drafter = toy_pair()
+    run = generate(target, drafter, "abc", policy=Bandit((1, 3)), max_new_tokens=30).finish()
+    assert set(run.rounds.drafted[:2]) == {1, 3}
+    assert run.certificate.equal
+
+
 def test_several_drafters_and_a_policy_that_switches() -> None:
     target, markov = toy_pair()
 

@@ -313,6 +313,20 @@ class Watched:
         return answer
 
 
+def test_a_bandit_without_a_cost_model_learns_from_measured_seconds() -> None:
+    bandit = Bandit((1, 4), explore=0.0)
+    past: list[PastRound] = []
+    for _ in range(6):  # 4 tokens cost ten times as long and bring twice as many tokens
+        k = bandit.plan(History(0, past, [1], [], [], [])).k
+        past.append(PastRound(0, "any", k, k, {1: 0.1, 4: 1.0}[k]))
+    assert sorted(each.drafted for each in past) == [1, 1, 1, 1, 1, 4]
+    assert not bandit.replayable
+    with pytest.raises(ValueError, match="learns from measured seconds"):
+        replay(synthetic_trace(1, k=K), bandit)
+    with pytest.raises(ValueError, match="these rounds have none"):
+        bandit.plan(History(0, [PastRound(0, "any", 1, 1)], [1], [], [], []))
+
+
 @some
 @given(traces(), policies())
 def test_the_contract_of_a_policy(trace: Trace, policy: Policy) -> None:
