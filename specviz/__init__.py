@@ -44,12 +44,14 @@ _HOME = {
     "SampledTree": "specviz.engine.tree_drafts",
     "Trie": "specviz.engine.tree_drafts",
     "FixedTree": "specviz.policies",
+    "ContentAdaptive": "specviz.policies",
     "FixedK": "specviz.policies",
     "CostModel": "specviz.cost",
     "t4_like": "specviz.presets",
     "free_drafts": "specviz.presets",
     "Trace": "specviz.trace",
     "load_trace": "specviz.trace",
+    "bundled_trace": "specviz.bundled",
     "replay": "specviz.analysis.replay",
     "optimal_k": "specviz.analysis.optimal_k",
     "oracle": "specviz.analysis.oracle",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from specviz.analysis.oracle import oracle as oracle
     from specviz.analysis.oracle import regret as regret
     from specviz.analysis.replay import replay as replay
+    from specviz.bundled import bundled_trace as bundled_trace
     from specviz.campaign import capture as capture
     from specviz.cards import drafter_cards as drafter_cards
     from specviz.cards import learning_log as learning_log
@@ -98,6 +101,7 @@ if TYPE_CHECKING:
     from specviz.engine.tree_shapes import Cartesian as Cartesian
     from specviz.engine.tree_shapes import Dynamic as Dynamic
     from specviz.engine.tree_shapes import Sequoia as Sequoia
+    from specviz.policies import ContentAdaptive as ContentAdaptive
     from specviz.policies import FixedK as FixedK
     from specviz.policies import FixedTree as FixedTree
     from specviz.presets import free_drafts as free_drafts

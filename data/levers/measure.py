@@ -3,13 +3,15 @@
     python data/levers/measure.py ranks     # how often each rank of a drafter is right
     python data/levers/measure.py capture   # the evaluation prompts, with trees at every anchor
     python data/levers/measure.py cost      # seconds of drafts, trees and verifications here
+    python data/levers/measure.py ship      # the captures into data/traces
 
-Work files lie in ./out/levers; capture goes on where it was stopped. docs/levers.md and
-notebooks/02 read what is made here.
+Work files lie in ./out/levers; capture goes on where it was stopped, on one core. Leave the
+machine alone while `cost` runs. docs/levers.md and notebook 02 read what is made here.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -20,8 +22,10 @@ import specviz as sv
 from specviz.analysis.tree_rounds import rank_acceptance
 from specviz.engine.tree_drafts import Trie
 from specviz.engine.tree_shapes import BestFirst, Dynamic, Sequoia
+from specviz.trace.schema import table_schemas
 from specviz.training.prompts import training_prompts
 
+HERE = Path(__file__).resolve().parent
 WORK = Path("out/levers")
 DEPTH, NODES = 7, 64
 DRAFTERS = ("lm", "eagle", "ngram")
@@ -82,8 +86,20 @@ def cost() -> None:
     print(measured)
 
 
+def ship() -> None:
+    """The capture with the measured costs in its description."""
+    trace = sv.load_trace(WORK / "trace").validate()
+    raw = json.loads((WORK / "cost.json").read_text("utf-8"))
+    raw["name"], raw["provenance"] = "capture's machine", "measured where it was captured"
+    meta = dataclasses.replace(trace.meta, cost_models=(raw,))
+    tables = {name: trace.table(name) for name in table_schemas(meta.k)}
+    sv.Trace(meta, tables).save(HERE.parent / "traces" / "smollm2-trees")
+    sv.load_trace(WORK / "training").save(HERE.parent / "traces" / "smollm2-fitting")
+
+
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     WORK.mkdir(parents=True, exist_ok=True)
     for step in sys.argv[1:]:
-        {"ranks": ranks, "capture": capture, "cost": cost}[step]()
+        if step != "cost":
+            torch.set_num_threads(1)
+        {"ranks": ranks, "capture": capture, "cost": cost, "ship": ship}[step]()

@@ -10,20 +10,24 @@ from specviz.analysis.optimal_k import OptimalK, optimal_k
 from specviz.analysis.replay import Replay, replay
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
 from specviz.analysis.survival import accepted_lengths, survival_by
+from specviz.analysis.switching import class_rates, detection, fit_choices
 
 __all__ = [
     "Interval",
     "OptimalK",
     "Replay",
     "accepted_lengths",
+    "class_rates",
     "compare_drafters",
     "compare_policies",
+    "detection",
     "drift_by_prompt",
     "drift_table",
     "ebf_means",
     "entropy",
     "entropy_by",
     "family_table",
+    "fit_choices",
     "hill",
     "length_by_k",
     "length_by_nodes",

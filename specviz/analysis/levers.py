@@ -143,7 +143,8 @@ def length_by_nodes(
         raise ValueError(f"This capture has no trees by {name!r}: capture with trees=[...].")
     longest = int(trace.meta.drafters[name]["k"])
     asked: dict[tuple[str, int], Policy] = {
-        ("chain", k): FixedK(k, name) for k in budgets if k <= longest
+        ("chain", k): FixedK(k, name)
+        for k in sorted({*(k for k in budgets if k <= longest), longest})
     }
     for builder, shape in captured.items():
         if builder == "chain":

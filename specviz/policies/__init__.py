@@ -2,9 +2,11 @@
 
 `base` holds what a policy is asked and told. `schedules` look at past rounds, `stops` at the
 draft while it grows, `entropic` at the target's recent entropy, `priced` at what drafting
-costs. None keeps any state: what a rule remembers is folded over the past when it is asked.
+costs, `adaptive` at the kind of text, which `detector` tells. None keeps any state: what a
+rule remembers is folded over the past when it is asked.
 """
 
+from specviz.policies.adaptive import ContentAdaptive
 from specviz.policies.base import (
     CapturedTree,
     DraftView,
@@ -16,6 +18,7 @@ from specviz.policies.base import (
     Policy,
     TreeSpec,
 )
+from specviz.policies.detector import Detector, load_detector
 from specviz.policies.entropic import EBFMatched, EntropyGate
 from specviz.policies.priced import Bandit, CostOptimal
 from specviz.policies.schedules import EMAWindow, Heuristic
@@ -27,7 +30,9 @@ __all__ = [
     "Bandit",
     "CapturedTree",
     "ConfidenceStop",
+    "ContentAdaptive",
     "CostOptimal",
+    "Detector",
     "DraftView",
     "EBFMatched",
     "EMAWindow",
@@ -41,4 +46,5 @@ __all__ = [
     "Policy",
     "TreeSpec",
     "entropy_score",
+    "load_detector",
 ]
