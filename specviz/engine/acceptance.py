@@ -27,6 +27,7 @@ import torch
 from specviz.engine.picking import Drawn, Pick, Raced, TakesChosen
 from specviz.engine.protocols import Acceptance, Draft, Rows, Verdict
 from specviz.engine.sampling import GREEDY, RAW, Dice, Sampling, next_noise, one_hot, race
+from specviz.engine.tree import children
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,14 @@ def check_acceptance(rule: object) -> None:
 
 def follow(draft: Draft, wish: Callable[[int], int]) -> Verdict:
     """Walk down the draft as long as it holds the token that `wish(row)` asks for."""
-    below = children(draft)
+    below = children(draft.parents)
     path: list[int] = []
     here = -1
     while True:
-        wanted = wish(here + 1)
-        match = next((node for node in below[here + 1] if draft.tokens[node] == wanted), None)
+        wanted, held = wish(here + 1), below.get(here, [])
+        match = next((node for node in held if draft.tokens[node] == wanted), None)
         if match is None:
-            return Verdict(tuple(path), wanted, full=not below[here + 1])
+            return Verdict(tuple(path), wanted, full=not held)
         path.append(match)
         here = match
 
@@ -181,14 +182,6 @@ def likelihood_ratios(draft: Draft, p: torch.Tensor, q: torch.Tensor) -> list[fl
             "the distribution it was drawn from, so give drafter and rule the same Sampling."
         )
     return [x / y for x, y in zip(p[above, tokens].tolist(), own, strict=True)]
-
-
-def children(draft: Draft) -> list[list[int]]:
-    """Nodes below each row: entry 0 below the anchor, entry 1 + i below node i."""
-    below: list[list[int]] = [[] for _ in range(len(draft) + 1)]
-    for node, parent in enumerate(draft.parents):
-        below[parent + 1].append(node)
-    return below
 
 
 def target_probs(draft: Draft, rows: Rows, sampling: Sampling) -> torch.Tensor:

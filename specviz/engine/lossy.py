@@ -4,9 +4,9 @@ Say with every gain what was given up (the share of emitted tokens that are not 
 argmax, the mean of ln(p_max / p(token)), where the output first leaves the greedy one): after
 one swapped token the texts part, so tokens per round are no paired comparison any more.
 
-The relaxations of greedy decoding have `allowed(p)`, a mask like p [rows, vocabulary]; on a
-tree they keep the longest accepted path, of several the likeliest. The token after it is the
-target's argmax, so their output is a function of the draft: no chance is involved.
+The relaxations of greedy decoding keep what `allowed(p)` lets pass; on a tree they keep the
+longest such path, of several the likeliest. The token after it is the target's argmax, so their
+output is a function of the draft: no chance is involved.
 """
 
 from __future__ import annotations
@@ -16,15 +16,32 @@ from typing import ClassVar
 
 import torch
 
-from specviz.engine.acceptance import check_chain, children, reject, target_probs
+from specviz.engine.acceptance import check_chain, reject, target_probs
 from specviz.engine.picking import Drawn, Pick, TakesChosen
 from specviz.engine.protocols import Draft, Rows, Verdict
 from specviz.engine.sampling import GREEDY, RAW, TOLERANCE, Dice, Sampling
 from specviz.refuse import whole
 
 
+class Relaxed(TakesChosen):
+    """What the relaxations of greedy decoding share: they keep what `allowed(p)` lets pass."""
+
+    sampling: ClassVar[Sampling] = GREEDY
+    lossless: ClassVar[bool] = False
+
+    def allowed(self, p: torch.Tensor) -> torch.Tensor:
+        """Which tokens pass, a mask like p [rows, vocabulary]."""
+        raise NotImplementedError
+
+    def keep(self, draft: Draft, p: torch.Tensor) -> Verdict:
+        return longest(draft, p, self.allowed(p))
+
+    def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict:
+        return self.keep(draft, target_probs(draft, rows, RAW))
+
+
 @dataclass(frozen=True)
-class Typical(TakesChosen):
+class Typical(Relaxed):
     """Keep x when p(x) > min(epsilon, delta exp(-H)) (F3.7).
 
     The bar sinks with the entropy H of the target's p, as `shape` shapes it: where many tokens
@@ -42,8 +59,6 @@ class Typical(TakesChosen):
     epsilon: float = 0.09
     delta: float = 0.3
     shape: Sampling = RAW
-    sampling: ClassVar[Sampling] = GREEDY
-    lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _share("epsilon", self.epsilon)
@@ -58,20 +73,17 @@ class Typical(TakesChosen):
         return p > (self.delta * (-entropy).exp()).clamp(max=self.epsilon)
 
     def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict:
-        p = target_probs(draft, rows, self.shape)
-        return longest(draft, p, self.allowed(p))
+        return self.keep(draft, target_probs(draft, rows, self.shape))
 
 
 @dataclass(frozen=True)
-class ProbabilityGap(TakesChosen):
+class ProbabilityGap(Relaxed):
     """Keep x when p(x) >= p_max - delta, with the raw p (temperature 1) (F3.8).
 
     delta = 0 is `Greedy` that lets ties pass. Lossy. For chains and trees; q is not used.
     """
 
     delta: float
-    sampling: ClassVar[Sampling] = GREEDY
-    lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.delta <= 1:
@@ -84,21 +96,15 @@ class ProbabilityGap(TakesChosen):
     def allowed(self, p: torch.Tensor) -> torch.Tensor:
         return p >= p.amax(-1, keepdim=True) - self.delta - TOLERANCE
 
-    def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict:
-        p = target_probs(draft, rows, RAW)
-        return longest(draft, p, self.allowed(p))
-
 
 @dataclass(frozen=True)
-class ProbabilityRatio(TakesChosen):
+class ProbabilityRatio(Relaxed):
     """Keep x when p(x) >= rho p_max, with the raw p (temperature 1) (F3.8).
 
     rho = 1 is `Greedy` that lets ties pass. Lossy. For chains and trees; q is not used.
     """
 
     rho: float
-    sampling: ClassVar[Sampling] = GREEDY
-    lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _share("rho", self.rho)
@@ -110,13 +116,9 @@ class ProbabilityRatio(TakesChosen):
     def allowed(self, p: torch.Tensor) -> torch.Tensor:
         return p >= self.rho * (1 - TOLERANCE) * p.amax(-1, keepdim=True)
 
-    def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict:
-        p = target_probs(draft, rows, RAW)
-        return longest(draft, p, self.allowed(p))
-
 
 @dataclass(frozen=True)
-class TopM(TakesChosen):
+class TopM(Relaxed):
     """Keep x when it is among the target's m likeliest tokens, ties by smallest id (F3.8).
 
     m = 1 is `Greedy`. Lossy. For chains and trees; q is not used.
@@ -129,8 +131,6 @@ class TopM(TakesChosen):
     """
 
     m: int
-    sampling: ClassVar[Sampling] = GREEDY
-    lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         whole("m", self.m, least=1)
@@ -142,10 +142,6 @@ class TopM(TakesChosen):
     def allowed(self, p: torch.Tensor) -> torch.Tensor:
         best = p.sort(dim=-1, descending=True, stable=True).indices[:, : self.m]
         return torch.zeros_like(p, dtype=torch.bool).scatter(-1, best, True)
-
-    def __call__(self, draft: Draft, rows: Rows, rng: torch.Generator) -> Verdict:
-        p = target_probs(draft, rows, RAW)
-        return longest(draft, p, self.allowed(p))
 
 
 @dataclass(frozen=True)
@@ -193,7 +189,7 @@ def longest(draft: Draft, p: torch.Tensor, allowed: torch.Tensor) -> Verdict:
             paths[node] = (*paths[parent], node)
             worth[node] = (len(paths[node]), worth[parent][1] + chance[node])
     end = max(worth, key=worth.__getitem__)
-    return Verdict(paths[end], int(p[end + 1].argmax()), full=not children(draft)[end + 1])
+    return Verdict(paths[end], int(p[end + 1].argmax()), full=end not in draft.parents)
 
 
 def _share(name: str, value: float) -> None:

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from specviz.engine.acceptance import children, draft_probs, residual, target_probs
+from specviz.engine.acceptance import draft_probs, residual, target_probs
 from specviz.engine.picking import Drawn, Pick
 from specviz.engine.protocols import Draft, Rows, Verdict
 from specviz.engine.sampling import RAW, Dice, Sampling
+from specviz.engine.tree import children
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,14 @@ class RecursiveRejection:
         return self.decide(draft, target_probs(draft, rows, self.sampling), Dice(rng))
 
     def decide(self, draft: Draft, p: torch.Tensor, dice: Dice) -> Verdict:
-        q, below = draft_probs(draft, p), children(draft)
+        q, below = draft_probs(draft, p), children(draft.parents)
         path: list[int] = []
         here = -1
         while True:
-            node, left = self._offer(draft, below[here + 1], p[here + 1], q, dice)
+            siblings = below.get(here, [])
+            node, left = self._offer(draft, siblings, p[here + 1], q, dice)
             if node is None:
-                return Verdict(tuple(path), dice.draw(left), full=not below[here + 1])
+                return Verdict(tuple(path), dice.draw(left), full=not siblings)
             path.append(node)
             here = node
 
