@@ -20,38 +20,37 @@ from specviz.refuse import whole
 class Bigram:
     """After each token, the token that followed it most often in a training corpus.
 
-        It knows the target's commonest pairs and nothing else: what a learned drafter owes to
-        anything more shows as its difference from this one on the same corpus.
+    It knows the target's commonest pairs and nothing else: what a learned drafter owes to
+    anything more shows as its difference from this one on the same corpus.
 
-        Parameters
-        ----------
-        after
-            Follower of every token, int [vocabulary]; -1 where none was seen, so that a draft
-            ends there.
-        share
-            Share of all its followers that were this one, float [vocabulary]; 0 where none was
-            seen. Held in float16, as it is stored: a table read back is the same drafter.
-        max_k
-            Most tokens drafted in a round.
+    Parameters
+    ----------
+    after
+        Follower of every token, int [vocabulary]; -1 where none was seen, so that a draft
+        ends there.
+    share
+        Share of all its followers that were this one, float [vocabulary]; 0 where none was
+        seen. Held in float16, as it is stored: a table read back is the same drafter.
+    max_k
+        Most tokens drafted in a round.
 
-        Raises
-        ------
-        ValueError
-            When the two are no table of a vocabulary, or max_k is below 1.
+    Raises
+    ------
+    ValueError
+        When the two are no table of a vocabulary, or max_k is below 1.
 
-        Notes
-        -----
-        Drafts are points (q = 1) and suffix-consistent (F7.5): a drafted token depends on the
-        token before it only. `confidence` is the share: relative frequency in the corpus, not the
-        probability of being accepted.
+    Notes
+    -----
+    Drafts are points (q = 1) and suffix-consistent (F7.5): a drafted token depends on the
+    token before it only. `confidence` is the share: relative frequency in the corpus, not the
+    probability of being accepted.
 
-        Examples
-        --------
-        >>> from specviz.engine.tree_drafts import refuse_tree
-    from specviz.policies import Plan
-        >>> table = Bigram(after=[1, 2, -1], share=[1.0, 0.5, 0.0])
-        >>> table.propose([0], Plan(3), lambda view: True).tokens
-        (1, 2)
+    Examples
+    --------
+    >>> from specviz.policies import Plan
+    >>> table = Bigram(after=[1, 2, -1], share=[1.0, 0.5, 0.0])
+    >>> table.propose([0], Plan(3), lambda view: True).tokens
+    (1, 2)
     """
 
     taps: tuple[int, ...] = ()
