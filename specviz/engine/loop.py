@@ -252,6 +252,8 @@ class Run:
             mean = (len(self.token_ids) - 1) / len(self.log)
             said.append(f"{mean:.2f} tokens per round (bonus counted)")
         models = f"{self.target.name} with {', '.join(self.drafters)}, {self.policy.name}"
+        if self.acceptance.name != "greedy":
+            models += f", {self.acceptance.name}{'' if self.acceptance.lossless else ' (lossy)'}"
         return f"Run({models}): {', '.join([*said, self.finish_reason])}"
 
     def _repr_html_(self) -> str:
