@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,7 @@ from specviz.policies import (
     History,
     Plan,
 )
+from specviz.trace import Trace
 from tests.models import cases, tiny_target, toy_pair
 
 CASES = cases()
@@ -50,6 +53,12 @@ class Picky:
 
     def more(self, view: DraftView) -> bool:
         return sum(view.entropy) < 2.5 and view.confidence[-1] > 0.2
+
+
+@cache
+def captured(case: str) -> Trace:
+    target, drafter = CASES[case]
+    return capture(PROMPTS[case[:3]], target, drafter, max_new_tokens=40, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +86,7 @@ class Picky:
 )
 @pytest.mark.parametrize("case", CASES)
 def test_live_rounds_equal_replayed_rounds(case: str, policy: object) -> None:
-    target, drafter = CASES[case]
-    prompts = PROMPTS[case[:3]]
-    trace = capture(prompts, target, drafter, max_new_tokens=40, progress=False)
+    (target, drafter), prompts, trace = CASES[case], PROMPTS[case[:3]], captured(case)
     replayed = replay(trace, policy).rounds
     for seq, prompt in enumerate(prompts):
         run = generate(target, drafter, prompt, policy=policy, max_new_tokens=40).finish()
