@@ -61,30 +61,39 @@ def captured(case: str) -> Trace:
     return capture(PROMPTS[case[:3]], target, drafter, max_new_tokens=40, progress=False)
 
 
+#: Everything a policy may look at is in `Picky`; the others run on a toy and on a real decoder.
+EVERYWHERE = [
+    FixedK(0),
+    FixedK(1),
+    FixedK(4),
+    FixedK(15),
+    Picky(),
+]
+OTHERS = [
+    Heuristic(start=2, most=9),
+    EMAWindow(skip=1.5, probe=2),
+    ConfidenceStop(0.5),
+    SVIP(),
+    AdaEDL(9, goal=0.5, start=0.3, step=0.2),
+    EntropyGate(0.4, 1.2, k=5, window=3),
+    EBFMatched(4),
+    EBFMatched(4, reading="equal"),
+    CostOptimal(COST, SURVIVAL),
+    CostOptimal(COST, SURVIVAL, calibration=((0.1, 0.0), (0.9, 0.95))),
+    CostOptimal(COST, SURVIVAL, dynamic=False),
+    Bandit((0, 2, 5, 9), COST),
+]
+PAIRS = [
+    *((case, policy) for case in CASES for policy in EVERYWHERE),
+    *((case, policy) for case in ("toy-markov", "tiny-lm") for policy in OTHERS),
+]
+
+
 @pytest.mark.parametrize(
-    "policy",
-    [
-        FixedK(0),
-        FixedK(1),
-        FixedK(4),
-        FixedK(15),
-        Picky(),
-        Heuristic(start=2, most=9),
-        EMAWindow(skip=1.5, probe=2),
-        ConfidenceStop(0.5),
-        SVIP(),
-        AdaEDL(9, goal=0.5, start=0.3, step=0.2),
-        EntropyGate(0.4, 1.2, k=5, window=3),
-        EBFMatched(4),
-        EBFMatched(4, reading="equal"),
-        CostOptimal(COST, SURVIVAL),
-        CostOptimal(COST, SURVIVAL, calibration=((0.1, 0.0), (0.9, 0.95))),
-        CostOptimal(COST, SURVIVAL, dynamic=False),
-        Bandit((0, 2, 5, 9), COST),
-    ],
-    ids=lambda p: p.name + str(getattr(p, "k", "")),
+    ("case", "policy"),
+    PAIRS,
+    ids=lambda x: x if isinstance(x, str) else x.name + str(getattr(x, "k", "")),
 )
-@pytest.mark.parametrize("case", CASES)
 def test_live_rounds_equal_replayed_rounds(case: str, policy: object) -> None:
     (target, drafter), prompts, trace = CASES[case], PROMPTS[case[:3]], captured(case)
     replayed = replay(trace, policy).rounds
