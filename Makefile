@@ -58,7 +58,7 @@ clean:
 .venv/installed-%: .venv/torch pyproject.toml constraints.txt
 	@echo "Installing specviz with [$(EXTRAS)] into .venv; the first time takes some minutes."
 	$(PIP) -e ".[$(EXTRAS)]"
-	$(if $(findstring dev,$(EXTRAS)),$(PIP) --no-deps exllamav3 pillow)
+	$(if $(findstring dev,$(EXTRAS)),$(PIP) --no-deps exllamav3 pillow dflash)
 	@touch $@
 
 # torch alone comes from TORCH_INDEX, and what it depends on from the usual index with the rest

@@ -13,10 +13,12 @@ import pyarrow as pa
 from tqdm.auto import tqdm
 
 from specviz.cost import CostModel
+from specviz.engine.acceptance import Greedy, SampleMatch
 from specviz.engine.capture import Tables, capture_one
 from specviz.engine.inputs import check_prompt
 from specviz.engine.protocols import Drafter, Target, check_drafter
 from specviz.engine.record import MAX_K, storable, trace_meta
+from specviz.engine.sampling import GREEDY, Sampling
 from specviz.engine.tree_capture import Shapes, shapes_of, trees_meta
 from specviz.engine.tree_drafts import Trie
 from specviz.engine.tree_shapes import Shape
@@ -28,8 +30,8 @@ from specviz.zoo import load_drafter, load_target
 
 TargetSource = Target | str | Callable[[], Target]
 DrafterSource = Drafter | str | Callable[[], Drafter]
-#: k, max_new_tokens, and the tree shapes of each drafter.
-Asked = tuple[int, int, dict[str, tuple[Shape | Trie, ...]]]
+#: k, max_new_tokens, the tree shapes of each drafter, and how the target's tokens are chosen.
+Asked = tuple[int, int, dict[str, tuple[Shape | Trie, ...]], Sampling]
 
 
 def capture(
@@ -39,6 +41,7 @@ def capture(
     *,
     k: int = MAX_K,
     trees: Shapes | Mapping[str, Shapes] = (),
+    sampling: Sampling = GREEDY,
     max_new_tokens: int = 96,
     out: str | Path | None = None,
     resume: bool = True,
@@ -47,7 +50,7 @@ def capture(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Trace:
-    """Decode every prompt greedily and record the target and every drafter at every position.
+    """Decode every prompt and record the target and every drafter at every position.
 
     Parameters
     ----------
@@ -62,6 +65,11 @@ def capture(
         Shapes of token trees to grow at every anchor, such as `BestFirst(64, depth=7)`; for
         every drafter, or as a mapping from drafter names to shapes. A nested shape replays at
         every smaller budget, too: give the largest.
+    sampling
+        How the target's tokens are chosen: greedily, or drawn, as `Sampling()` (temperature 1).
+        p and q are then both shaped by it in the columns that follow the output (`path_logq`,
+        `overlap`, `kl`, and `logp_sampled` of positions), as F7.6 wants them; drafts stay the
+        drafter's likeliest tokens.
     max_new_tokens
         Output tokens at most. Decoding goes on for k tokens past it, so that no draft is cut.
     out
@@ -70,6 +78,8 @@ def capture(
     resume
         Continue what `out` already holds; sequences are recognised by prompt id, and the
         trace returned is everything the folder then holds.
+    seed
+        Recorded; a sampled output is drawn with `prompt_seed(seed, prompt id)`.
     cost_models
         From `measure_cost`; kept in `trace.json` for the report.
     executor
@@ -91,7 +101,7 @@ def capture(
 
     Notes
     -----
-    Source: F7.5 (exhaustive replay). Greedy decoding only.
+    Source: F7.5 (exhaustive replay, of greedy captures), F7.6 (of sampled ones).
 
     Examples
     --------
@@ -107,6 +117,8 @@ def capture(
     k = whole("k", k, least=1)
     max_new_tokens = whole("max_new_tokens", max_new_tokens, least=1)
     seed = whole("seed", seed, least=0)
+    if not isinstance(sampling, Sampling):
+        raise ValueError(f"sampling is a Sampling, as Sampling(temperature=1), not {sampling!r}.")
     costs = [cost_models] if isinstance(cost_models, CostModel) else list(cost_models)
     if executor is not None:
         _check_travels(executor, (target, *sources))
@@ -115,19 +127,21 @@ def capture(
     meta = dataclasses.replace(
         trace_meta("capture", models.target, models.drafters, max_new_tokens, seed, k),
         trees=trees_meta(shapes),
+        sampling=dataclasses.asdict(sampling),
+        acceptance=Greedy.name if sampling.temperature == 0 else SampleMatch.name,
         cost_models=tuple(cost.to_dict() for cost in costs),
     )
 
-    asked = (k, max_new_tokens, shapes)
+    asked = (k, max_new_tokens, shapes, sampling)
 
     def make(todo: list[tuple[int, Prompt]], keep: Callable[[int, Tables], None]) -> None:
         total = len(todo) * max_new_tokens
         with tqdm(total=total, unit="pos", desc="capture", disable=not progress) as bar:
             if executor is None:
                 for seq, task in todo:
-                    keep(seq, models.capture(seq, task, asked, bar.update))
+                    keep(seq, models.capture(seq, task, asked, seed, bar.update))
             else:
-                _spread(executor, target, sources, todo, asked, keep, bar)
+                _spread(executor, target, sources, todo, asked, seed, keep, bar)
 
     if out is None:
         parts: dict[int, Tables] = {}
@@ -192,9 +206,11 @@ class _Models:
         seq: int,
         prompt: Prompt,
         asked: Asked,
+        seed: int,
         tick: Callable[[int], Any] = lambda n: None,
     ) -> Tables:
-        return capture_one(self.target, self.drafters, seq, prompt, *asked, tick)
+        own = prompt_seed(seed, prompt.id)
+        return capture_one(self.target, self.drafters, seq, prompt, *asked, own, tick)
 
 
 def _listed(drafters: Any) -> tuple[Any, ...]:
@@ -228,13 +244,13 @@ _loaded: dict[Any, _Models] = {}  # one worker process keeps its models
 
 
 def _worker(
-    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, asked: Asked
+    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, asked: Asked, seed: int
 ) -> tuple[int, Tables]:
     key = (target, sources)
     if key not in _loaded:
         _loaded.clear()
         _loaded[key] = _Models.load(target, sources)
-    return seq, _loaded[key].capture(seq, prompt, asked)
+    return seq, _loaded[key].capture(seq, prompt, asked, seed)
 
 
 def _spread(
@@ -243,12 +259,13 @@ def _spread(
     sources: tuple[Any, ...],
     todo: list[tuple[int, Prompt]],
     asked: Asked,
+    seed: int,
     keep: Callable[[int, Tables], None],
     bar: Any,
 ) -> None:
     """Hand one prompt to a worker at a time; write what comes back as it comes."""
     waiting: set[Future[tuple[int, Tables]]] = {
-        executor.submit(_worker, target, sources, seq, prompt, asked) for seq, prompt in todo
+        executor.submit(_worker, target, sources, seq, prompt, asked, seed) for seq, prompt in todo
     }
     try:
         while waiting:
@@ -264,6 +281,21 @@ def _spread(
 def _id_of(prompt: object) -> str:
     """An id that stays with the prompt, wherever it stands in the list."""
     return f"prompt-{hashlib.sha256(repr(prompt).encode()).hexdigest()[:10]}"
+
+
+def prompt_seed(seed: int, prompt_id: str) -> int:
+    """The seed that a sampled capture, or `run_prompts`, decodes this prompt with.
+
+    Made of the prompt's id and not of its place in a list, so that a prompt has the same answer
+    alone and among others. `seed` is `trace.meta.seed` and the id is in `trace.sequences`.
+
+    Examples
+    --------
+    >>> prompt_seed(0, "code-01") == prompt_seed(0, "code-01") != prompt_seed(1, "code-01")
+    True
+    """
+    text = f"{whole('seed', seed, least=0)} {prompt_id}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
 def named_prompts(prompts: Iterable[Any]) -> list[Prompt]:

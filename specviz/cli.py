@@ -61,7 +61,7 @@ def corpus(
 
 @app.command()
 def train(
-    family: Annotated[str, typer.Argument(help="lm, eagle or bigram.")],
+    family: Annotated[str, typer.Argument(help="lm, eagle, block, mtp or bigram.")],
     out: Annotated[Path, typer.Option(help="Folder of the drafter; run again to go on.")],
     target: Annotated[str, typer.Option(help="Name, folder or hub id.")] = "smollm2-135m",
     corpus: Annotated[
@@ -76,7 +76,10 @@ def train(
     start: Annotated[
         Path | None, typer.Option(help="A trained drafter to go on from, on other texts.")
     ] = None,
-    layers: Annotated[str, typer.Option(help="Of lm: layers to begin with, as 0,1,28,29.")] = "",
+    objective: Annotated[
+        str, typer.Option(help="Of eagle with --start: expected-length or recall.")
+    ] = "cross-entropy",
+    layers: Annotated[str, typer.Option(help="Of lm, block: layers to begin with, as 0,29.")] = "",
     vocabulary: Annotated[int, typer.Option(min=2, help="Tokens the drafter can say.")] = 8192,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1400,
     rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
@@ -110,6 +113,7 @@ def train(
         mix=shares,
         max_tokens=max_tokens,
         start=start,
+        objective=objective,
     )
     typer.echo(f"drafter: {out}")
 

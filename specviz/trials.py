@@ -7,7 +7,6 @@ one `run_prompts` per setting, and `specviz.analysis.drift_table` for what it ga
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from tqdm.auto import tqdm
 
-from specviz.campaign import named_prompts, prompts_left
+from specviz.campaign import named_prompts, prompt_seed, prompts_left
 from specviz.engine.acceptance import Greedy
 from specviz.engine.capture import Tables
 from specviz.engine.loop import Run, generate
@@ -126,21 +125,6 @@ def run_prompts(
         make(prompts_left(tasks, writer, target), writer.add)
         writer.finish()
     return load_trace(out)
-
-
-def prompt_seed(seed: int, prompt_id: str) -> int:
-    """The seed that `run_prompts` generates this prompt with.
-
-    Made of the prompt's id and not of its place in a list, so that a prompt has the same answer
-    alone and among others. `seed` is `trace.meta.seed` and the id is in `trace.sequences`.
-
-    Examples
-    --------
-    >>> prompt_seed(0, "code-01") == prompt_seed(0, "code-01") != prompt_seed(1, "code-01")
-    True
-    """
-    text = f"{whole('seed', seed, least=0)} {prompt_id}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
 def _tables(run: Run, seq: int, prompt: Prompt) -> Tables:

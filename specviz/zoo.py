@@ -95,7 +95,8 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
         "ngram"; "self-quant" or "self-quant-3bit" (the target with rounded weights);
         "self-skip" (the target without layers 10, 14, 18 and 22); "lm", "eagle" and the others
         trained for the embedded target that come with specviz; a folder that `specviz train`
-        wrote; or the folder of a smaller transformers model with the target's tokens.
+        wrote; a folder of z-lab's with a DFlash drafter for the target; or the folder of a
+        smaller transformers model with the target's tokens.
     target
         The target it will draft for.
 
@@ -112,6 +113,8 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
         raise ValueError(f"A drafter is named by a string or a path, not by {name!r}.")
     name = str(name)
     _engine()
+    from specviz.drafters.block import BlockDrafter
+    from specviz.drafters.dflash_files import is_dflash, read_dflash
     from specviz.drafters.ngram import NGram
     from specviz.drafters.self_draft import SelfQuant, SelfSkip
     from specviz.drafters.trained import WEIGHTS, shipped_drafter, trained_drafter
@@ -128,6 +131,8 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
         drafter = shipped_drafter(name)
     elif (Path(name) / WEIGHTS).is_file():
         drafter = trained_drafter(Path(name) / WEIGHTS, Path(name).resolve().name)
+    elif is_dflash(name):
+        drafter = BlockDrafter(read_dflash(name, target), Path(name).resolve().name)
     elif (Path(name) / "config.json").is_file():
         drafter = _smaller_lm(name, target)
     else:

@@ -54,13 +54,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "bigram": {"family": "bigram"},
     "lm": {"family": "lm", "layers": (0, 1, 2, 10, 20, 29), "steps": 750},
     "eagle": {"family": "eagle", "steps": 600},
+    "block": {"family": "block", "steps": 2600, "rate": 2e-3},
+    "mtp": {"family": "mtp", "steps": 900},
     "eagle-code": {**_SPECIAL, "mix": _weighted(0.8, 0.05)},
     "eagle-prose": {**_SPECIAL, "mix": _weighted(0.05, 0.8)},
     "eagle-mixed": {**_SPECIAL, "mix": _weighted(0.425, 0.425)},
 }
 #: Captured together, so that they are compared on the same outputs.
 GROUPS = {
-    "families": ("bigram", "lm", "eagle"),
+    "families": ("bigram", "lm", "eagle", "block", "mtp"),
     "specialists": ("bigram", "eagle-code", "eagle-prose", "eagle-mixed"),
 }
 #: Evaluation prompts of each type, at most.
@@ -76,13 +78,13 @@ def corpus(name: str) -> None:
 
 def train(name: str) -> None:
     settings = dict(RUNS[name])
-    steps = settings.pop("steps", 1)
+    steps, rate = settings.pop("steps", 1), settings.pop("rate", 1e-3)
     train_drafter(
         settings.pop("family"),
         sv.load_target(),
         load_corpus(*(WORK / f"corpus-{part}" for part in CORPORA)),
         WORK / name,
-        schedule=Schedule(steps=steps, evaluate_every=max(steps // 7, 1)),
+        schedule=Schedule(steps=steps, rate=rate, evaluate_every=max(steps // 7, 1)),
         **settings,
     )
 

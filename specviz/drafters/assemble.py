@@ -142,8 +142,7 @@ def point_columns(reference: Reference, proposed: np.ndarray, k: int) -> dict[st
     p = np.full(len(offered), np.nan)
     for low in range(0, len(offered), CHUNK):
         high = min(low + CHUNK, len(offered))
-        rows = reference.logits(low + 1, high + 1)
-        rows = in_full(rows).softmax(-1)
+        rows = reference.sampling.probs(reference.logits(low + 1, high + 1))
         token = torch.from_numpy(np.maximum(offered[low:high], 0)).to(rows.device)
         p[low:high] = rows.gather(-1, token[:, None])[:, 0].cpu().numpy()
     top = np.full((len(offered), TOP_DRAFT), -1)

@@ -166,7 +166,7 @@ class EagleDrafter:
                 )
                 there = slice(low + depth + 1, high + depth + 1)
                 p = reference.logits(there.start, there.stop).to(q.device)
-                stats = pair_stats(p, q, realised[there])
+                stats = pair_stats(p, q, realised[there], reference.sampling)
                 columns["path_logq"][low:high, depth] = stats.logq
                 columns["path_rank"][low:high, depth] = stats.rank
                 columns["overlap"][low:high, depth] = stats.overlap

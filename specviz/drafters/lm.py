@@ -123,7 +123,8 @@ class LMDrafter:
             inside = min(high, len(realised) - 1) - low  # the last row has no realised token
             if inside > 0:
                 p = reference.logits(low + 1, low + 1 + inside).to(logits.device)
-                pairs.append(pair_stats(p, logits[:inside], realised[low + 1 : low + 1 + inside]))
+                told = realised[low + 1 : low + 1 + inside]
+                pairs.append(pair_stats(p, logits[:inside], told, reference.sampling))
         predictions = Predictions(*(np.concatenate(column) for column in zip(*said, strict=True)))
         departures = first_departures(predictions.token, reference)
         tails = self._unroll(lm, predictions, tails_needed(departures, k), reference)

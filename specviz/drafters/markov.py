@@ -65,7 +65,8 @@ class MarkovDrafter:
         ]
         end = len(reference.realised)
         q = torch.stack([self.model.logits(text[: start + t]) for t in range(1, end)])
-        pairs = pair_stats(reference.logits(1, end), q, torch.tensor(reference.realised[1:]))
+        realised = torch.tensor(reference.realised[1:])
+        pairs = pair_stats(reference.logits(1, end), q, realised, reference.sampling)
         return Drafts(
             drafted=np.full(anchors, k),
             token=np.array([draft.tokens for draft in drafts]),

@@ -9,8 +9,10 @@ from typing import Any
 from specviz._data_files import data_file
 from specviz.cards import drafter_card
 from specviz.drafters.bigram import Bigram
+from specviz.drafters.block import BlockDrafter
 from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
+from specviz.drafters.mtp import MtpDrafter
 from specviz.drafters.small_lm import small_lm, trained_part
 from specviz.drafters.weights import Weights, check_target, load_weights
 from specviz.engine.protocols import Drafter, Target
@@ -53,6 +55,10 @@ def trained_drafter(file: Path, name: str) -> Drafter:
         return TrainedLM(weights, name)
     if weights.family == "eagle":
         return EagleDrafter(weights, name)
+    if weights.family == "block":
+        return BlockDrafter(weights, name)
+    if weights.family == "mtp":
+        return MtpDrafter(weights, name)
     if weights.family == "bigram":
         return Bigram.from_tensors(weights.tensors, name=name)
     raise ValueError(f"{file} holds a {weights.family!r} drafter, which this specviz cannot run.")

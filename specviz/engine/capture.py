@@ -1,7 +1,9 @@
 """Capture of one prompt: decode once, then ask every drafter for its draft at every anchor.
 
 Under greedy decoding the output does not depend on the drafter, so these drafts hold every
-fixed k, stopping rule and switch of drafters exactly (F7.5); `specviz.replay` reads them.
+fixed k, stopping rule and switch of drafters exactly (F7.5); `specviz.replay` reads them. Of a
+sampled output, ln q and ln p of its tokens say how likely each draft would have been accepted
+(F7.6).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from specviz.engine.record import (
     positions_table,
     sequences_table,
 )
+from specviz.engine.sampling import RAW, Sampling
 from specviz.engine.tree_capture import Shapes, trees_table
 from specviz.prompt_set import Prompt
 
@@ -33,16 +36,25 @@ def capture_one(
     k: int,
     max_new_tokens: int,
     trees: Mapping[str, Shapes],
+    sampling: Sampling,
+    seed: int,
     tick: Callable[[int], Any] = lambda n: None,
 ) -> Tables:
     """The tables of one prompt: decode, describe every position, ask every drafter."""
     ids = target.codec.encode(prompt.messages)
     taps = sorted({FINAL, *(tap for drafter in drafters.values() for tap in drafter.taps)})
-    decoded = Decoded(target, ids, taps, max_new_tokens, k, tick)
+    decoded = Decoded(target, ids, taps, max_new_tokens, k, sampling, seed, tick)
     n = min(max_new_tokens, len(decoded.tokens))
     output, lookahead = decoded.tokens[:n], decoded.tokens[n:]
     finish = "eos" if output[-1] in target.eos_ids else "limit"
-    reference = Reference(ids, tuple(output), tuple(lookahead), decoded.logits, decoded.taps)
+    reference = Reference(
+        ids,
+        tuple(output),
+        tuple(lookahead),
+        decoded.logits,
+        decoded.taps,
+        RAW if sampling.temperature == 0 else sampling,
+    )
     tables = {
         "sequences": sequences_table(
             seq,
@@ -64,6 +76,7 @@ def capture_one(
             decoded.logp[:n],
             decoded.rank[:n],
             target.codec,
+            decoded.logp_sampled[:n],
         ),
     }
     wide = max(min(k, drafter.max_k) for drafter in drafters.values())

@@ -1,4 +1,4 @@
-"""Plain greedy decoding with everything capture needs to know of it."""
+"""Plain decoding, greedy or sampled, with everything capture needs to know of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from typing import Any
 
 import torch
 
-from specviz.engine.observe import CHUNK, RowStats, concatenate, row_stats, token_stats
+from specviz.engine.observe import (
+    CHUNK,
+    RowStats,
+    concatenate,
+    row_stats,
+    sampled_logp,
+    token_stats,
+)
 from specviz.engine.protocols import FINAL, Draft, Target
+from specviz.engine.sampling import Dice, Sampling
 
 
 class Decoded:
-    """The target's greedy output with its statistics and hidden states.
+    """The target's own output with its statistics and hidden states.
 
+    At a temperature above 0 one token is drawn per position from a generator seeded with
+    `seed`: the output is the one that a live run with this seed and `SampleMatch` gives.
     Logits are reduced in chunks and dropped; what a drafter needs of them again is
     recomputed from the final hidden states.
     """
@@ -26,6 +36,8 @@ class Decoded:
         taps: Sequence[int],
         max_new_tokens: int,
         k: int,
+        sampling: Sampling,
+        seed: int,
         tick: Callable[[int], Any],
     ) -> None:
         self.target = target
@@ -33,7 +45,9 @@ class Decoded:
         self.seconds = 0.0
         parts: list[RowStats] = []
         logp: list[Any] = []
+        sampled: list[Any] = []
         rank: list[Any] = []
+        dice = Dice(torch.Generator().manual_seed(seed))
         pending: list[torch.Tensor] = []
         collected: dict[int, list[torch.Tensor]] = {tap: [] for tap in taps}
 
@@ -45,6 +59,7 @@ class Decoded:
             parts.append(row_stats(rows))
             mine, places = token_stats(rows, tokens)
             logp.extend(mine.tolist())
+            sampled.extend(sampled_logp(rows, tokens, sampling).tolist())
             rank.extend(places.tolist())
             pending.clear()
 
@@ -54,7 +69,9 @@ class Decoded:
             for tap in taps:
                 collected[tap].append(rows.taps[tap])
             pending.append(rows.logits[-1:])
-            self.tokens.append(int(rows.logits[-1].argmax()))
+            row = rows.logits[-1:]
+            greedy = sampling.temperature == 0
+            self.tokens.append(int(row.argmax()) if greedy else dice.draw(sampling.probs(row)[0]))
             size, last = len(self.tokens), self.tokens[-1]
             if size == max_new_tokens or (last in target.eos_ids and size < max_new_tokens):
                 target.synchronize()
@@ -70,7 +87,7 @@ class Decoded:
             target.commit(())
         reduce()
         self.stats = concatenate(parts)
-        self.logp, self.rank = logp, rank
+        self.logp, self.logp_sampled, self.rank = logp, sampled, rank
         self.taps = {tap: torch.cat(states) for tap, states in collected.items()}
         self._first = len(ids) - 1  # hidden row that produced output token 0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from specviz.engine.sampling import Sampling, in_full
+from specviz.engine.sampling import RAW, Sampling, in_full
 from specviz.trace.schema import TOP_DRAFT, TOP_TARGET
 
 #: Rows reduced at a time: 32 rows of a 150k vocabulary are 20 MB in fp32.
@@ -111,10 +111,22 @@ class PairStats:
     top_ids: np.ndarray
 
 
-def pair_stats(p_logits: torch.Tensor, q_logits: torch.Tensor, tokens: torch.Tensor) -> PairStats:
-    """ln q and rank of `tokens`, sum min(p, q) and KL(p || q), per row (F3.1, T5.1)."""
+def pair_stats(
+    p_logits: torch.Tensor,
+    q_logits: torch.Tensor,
+    tokens: torch.Tensor,
+    sampling: Sampling = RAW,
+) -> PairStats:
+    """ln q and rank of `tokens`, sum min(p, q) and KL(p || q), per row (F3.1, T5.1).
+
+    Both sides are shaped by `sampling` first, but for ranks and candidates.
+    """
     logq_token, rank = token_stats(q_logits, tokens)
-    logp, logq = p_logits.float().log_softmax(-1), q_logits.float().log_softmax(-1)
+    if sampling == RAW:
+        logp, logq = p_logits.float().log_softmax(-1), q_logits.float().log_softmax(-1)
+    else:
+        logp, logq = (sampling.probs(logits).log() for logits in (p_logits, q_logits))
+        logq_token = sampled_logp(q_logits, tokens, sampling)
     p = logp.exp()
     overlap = torch.minimum(p, logq.exp()).sum(-1)
     kl = (p * (logp - logq).masked_fill(p == 0, 0.0)).sum(-1)

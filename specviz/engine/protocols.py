@@ -18,7 +18,7 @@ import torch
 
 from specviz.engine.inputs import Ids, Prompt
 from specviz.engine.picking import ARGMAX, Pick
-from specviz.engine.sampling import Sampling
+from specviz.engine.sampling import RAW, Sampling
 from specviz.policies import DraftView, Plan
 
 More = Callable[[DraftView], bool]
@@ -230,6 +230,8 @@ class Reference:
         tokens lo..hi-1 (of output + lookahead); computed on demand, never kept.
     taps
         Hidden states by layer over prompt + output + lookahead, less the last token.
+    sampling
+        How p and q are shaped before they are compared; greedy outputs are compared raw.
     """
 
     prompt: tuple[int, ...]
@@ -237,6 +239,7 @@ class Reference:
     lookahead: tuple[int, ...]
     logits: Callable[[int, int], torch.Tensor]
     taps: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    sampling: Sampling = RAW
 
     @property
     def anchors(self) -> int:

@@ -196,7 +196,8 @@ class TraceMeta:
     sampling
         temperature, top_k, top_p; temperature 0 is greedy.
     acceptance, lossy
-        The acceptance rule's name, and whether it may change the output's law.
+        The acceptance rule's name, and whether it may change the output's law. Of a capture:
+        the rule by which `matched` tokens would be kept.
     template
         The chat template's text and its SHA-256 (empty when prompts were given as ids).
     cost_models

@@ -102,7 +102,13 @@ def train(
     lengths = [len(answer) for _, answer in corpus.texts()]
     device = next(student.net.parameters()).device
     asked = json.dumps(
-        {"family": student.family, **asdict(schedule), "rows": len(corpus), "tokens": sum(lengths)}
+        {
+            "family": student.family,
+            "objective": student.objective,
+            **asdict(schedule),
+            "rows": len(corpus),
+            "tokens": sum(lengths),
+        }
     )
     trained = {name: p for name, p in student.net.named_parameters() if p.requires_grad}
     optimiser = torch.optim.AdamW(trained.values(), betas=(0.9, 0.95), weight_decay=0.01)

@@ -14,6 +14,7 @@ import torch
 
 from specviz import __version__
 from specviz.drafters.bigram import fit_bigram
+from specviz.drafters.block_layers import BlockConfig
 from specviz.drafters.trained import CARD, WEIGHTS
 from specviz.drafters.weights import (
     Weights,
@@ -24,13 +25,16 @@ from specviz.drafters.weights import (
 )
 from specviz.refuse import whole
 from specviz.trace.store import made, placed
-from specviz.training.batches import batch_of
+from specviz.training.batches import Batch, batch_of
+from specviz.training.block_student import BlockStudent
 from specviz.training.corpus import Corpus, check_corpus
 from specviz.training.held_out import hold_out
 from specviz.training.loop import Schedule, train
+from specviz.training.mtp_student import MtpStudent
+from specviz.training.objectives import OBJECTIVES
 from specviz.training.students import EagleStudent, LMStudent, Student
 
-FAMILIES = ("lm", "eagle", "bigram")
+FAMILIES = ("lm", "eagle", "block", "mtp", "bigram")
 
 
 def train_drafter(
@@ -45,6 +49,7 @@ def train_drafter(
     mix: Mapping[str, float] | None = None,
     max_tokens: int | None = None,
     start: str | Path | None = None,
+    objective: str = "cross-entropy",
     progress: bool = True,
 ) -> Path:
     """Train a drafter for a torch target; go on where an earlier call was stopped.
@@ -53,7 +58,8 @@ def train_drafter(
     ----------
     family
         "lm", a few of the target's layers distilled; "eagle", one layer on the target's hidden
-        states; "bigram", counts of the corpus, as a control.
+        states; "block", a DFlash2 block on the same states; "mtp", small modules on the last
+        of them; "bigram", counts of the corpus, as a control.
     corpus
         The target's answers (`build_corpus`, with taps); a few are held out for measuring.
     out
@@ -62,8 +68,8 @@ def train_drafter(
         How many tokens the drafter can say: the most frequent of the corpus. Its head costs
         that much less, in training and in drafting.
     layers
-        Of "lm": which of the target's layers to begin with; by default the first three and the
-        last, and two spread between them.
+        Of "lm" and "block": which of the target's layers to begin with; by default the first
+        three, the last and two spread between them for "lm", the last two for "block".
     mix
         Weight of each content type; the corpus as it is by default.
     max_tokens
@@ -71,6 +77,10 @@ def train_drafter(
     start
         Folder of a trained drafter of the same family to go on from, on other texts; its layers
         and its vocabulary stay. By default the beginning is the target's own layers.
+    objective
+        "cross-entropy" with the target's distribution; of "eagle" also "expected-length" (of
+        drafts drawn from it) or "recall" (the target's token among its first four), which only
+        go on from a trained one.
 
     Returns
     -------
@@ -96,6 +106,10 @@ def train_drafter(
         if not corpus.taps:
             raise ValueError("Training needs the target's states: build the corpus with taps.")
         check_corpus(corpus, target)
+    if objective not in OBJECTIVES:
+        raise ValueError(f"An objective is one of {', '.join(OBJECTIVES)}, not {objective!r}.")
+    if objective != "cross-entropy" and (family != "eagle" or start is None):
+        raise ValueError(f"Only an eagle that goes on from a trained one (start=) has {objective}.")
     whole("vocabulary", vocabulary, 2)
     folder = Path(out)
     learn, held_out = hold_out(corpus)
@@ -113,12 +127,17 @@ def train_drafter(
         tensors = fit_bigram(learn.texts(), target.vocab_size).to_tensors()
         return _finish(folder, Weights("bigram", {}, tensors, sample_of(model)), card)
     begun = None if start is None else _begun(family, Path(start), target)
-    student, settings = _student(family, model, learn, target, vocabulary, layers, begun)
+    with torch.random.fork_rng():
+        torch.manual_seed(schedule.seed)  # some weights begin at random
+        student, settings = _student(
+            family, model, learn, target, vocabulary, layers, begun, objective
+        )
     log = train(student, learn, held_out, folder, schedule, progress=progress)
     tensors = {**student.weights(), "vocabulary": student.vocabulary.to(torch.int32)}
     card |= {
         **settings,
         "vocabulary": len(student.vocabulary),
+        "objective": objective,
         "start": None if start is None else Path(start).name,
         "steps": schedule.steps,
         "rate": schedule.rate,
@@ -173,9 +192,11 @@ def _student(
     vocabulary: int,
     layers: Sequence[int] | None,
     begun: Weights | None,
+    objective: str,
 ) -> tuple[Student, dict[str, Any]]:
+    few = batch_of(corpus, range(min(8, len(corpus))), target.lm.device)
     if begun is not None:
-        return _going_on(family, model, begun)
+        return _going_on(family, model, begun, few, objective)
     counts = Counter(token for _, answer in corpus.texts() for token in answer)
     often = [token for token, _ in counts.most_common(vocabulary)]
     said = torch.tensor(sorted({*often, *target.eos_ids}))
@@ -184,8 +205,16 @@ def _student(
         chosen = tuple(layers) if layers is not None else _spread(depth)
         return LMStudent(model, chosen, said), {"layers": chosen}
     taps = corpus.taps[:-1]
+    if family == "block":
+        block = BlockStudent(model, taps, said, layers)
+        block.scale_to(few)
+        return block, block.settings
+    if family == "mtp":
+        mtp = MtpStudent(model, said)
+        mtp.scale_to(few)
+        return mtp, mtp.settings
     student = EagleStudent(model, taps, said)
-    student.scale_to(batch_of(corpus, range(min(8, len(corpus))), target.lm.device))
+    student.scale_to(few)
     return student, {"taps": taps}
 
 
@@ -199,14 +228,23 @@ def _begun(family: str, folder: Path, target: Any) -> Weights:
     return begun
 
 
-def _going_on(family: str, model: Any, begun: Weights) -> tuple[Student, dict[str, Any]]:
+def _going_on(
+    family: str, model: Any, begun: Weights, few: Batch, objective: str
+) -> tuple[Student, dict[str, Any]]:
     trained = dict(begun.tensors)
     said = trained.pop("vocabulary").long()
     student: Student
     if family == "lm":
         student = LMStudent(model, begun.settings["layers"], said)
+    elif family == "block":
+        block = BlockStudent(model, (), said, config=BlockConfig.of(begun.settings))
+        block.net.load_state_dict(trained)
+        block.scale_to(few)
+        return block, block.settings
+    elif family == "mtp":
+        student = MtpStudent(model, said, begun.settings["modules"])
     else:
-        student = EagleStudent(model, begun.settings["taps"], said)
+        student = EagleStudent(model, begun.settings["taps"], said, objective=objective)
     student.net.load_state_dict(trained)
     return student, dict(begun.settings)
 

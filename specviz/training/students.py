@@ -17,12 +17,14 @@ from specviz.drafters.small_lm import ReducedHead, small_lm, trained_part
 from specviz.targets.layer import LayerMemory
 from specviz.targets.slots import additive_mask
 from specviz.training.batches import Batch
+from specviz.training.objectives import expected_length, recall_loss
 
 
 class Student(Protocol):
     """A drafter in training."""
 
     family: str
+    objective: str
 
     @property
     def net(self) -> nn.Module: ...
@@ -55,7 +57,9 @@ class EagleStudent:
     depths
         How many tokens of a draft each anchor is trained on.
     discount
-        Weight of a depth against the one before it.
+        Weight of a depth against the one before it; "expected-length" weighs them itself.
+    objective
+        One of `OBJECTIVES`.
     """
 
     family = "eagle"
@@ -67,7 +71,9 @@ class EagleStudent:
         vocabulary: torch.Tensor,
         depths: int = 3,
         discount: float = 0.8,
+        objective: str = "cross-entropy",
     ) -> None:
+        self.objective = objective
         self.net = EagleNet(model, taps, vocabulary)
         self.vocabulary = self.net.vocabulary
         self.depths, self.discount = depths, discount
@@ -78,23 +84,31 @@ class EagleStudent:
         self.net.size.fill_(last[batch.positions > 0].square().mean(-1).sqrt().median())
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
-        parts = []
-        teacher = _teacher(batch, self.net.head)
-        for depth, features in enumerate(self._unroll(batch, self.depths)):
-            said = self.net.logits(features[batch.teaches(depth + 1)])
-            parts.append(nn.functional.cross_entropy(said, _wanted(teacher, batch, depth)))
-        weights = [self.discount**depth for depth in range(len(parts))]
-        total = sum(w * part for w, part in zip(weights, parts, strict=True))
-        assert isinstance(total, torch.Tensor)
-        return total / sum(weights), float(parts[0].detach())
+        law = target_law(batch, self.net.head)
+        wanted = [law_at(law, batch, depth) for depth in range(self.depths)]
+        taught = [batch.teaches(depth + 1) for depth in range(self.depths)]
+        said = [
+            self.net.logits(features[where])
+            for features, where in zip(self._unroll(batch, self.depths), taught, strict=True)
+        ]
+        first = nn.functional.cross_entropy(said[0], wanted[0])
+        if self.objective == "cross-entropy":
+            parts = [first, *map(nn.functional.cross_entropy, said[1:], wanted[1:])]
+            return discounted(parts, self.discount), float(first.detach())
+        likeliest = [each.argmax(-1) for each in wanted]
+        if self.objective == "recall":
+            loss = discounted(list(map(recall_loss, said, likeliest)), self.discount)
+        else:
+            loss = -expected_length(said, likeliest, taught)
+        return loss, float(first.detach())
 
     def matches(self, batch: Batch, k: int) -> tuple[torch.Tensor, float]:
         right, first = [], 0.0
         for depth, features in enumerate(self._unroll(batch, k), start=1):
             logits = self.net.logits(features)
-            right.append(_agree(self.vocabulary[logits.argmax(-1)], batch, depth))
+            right.append(agrees(self.vocabulary[logits.argmax(-1)], batch, depth))
             if depth == 1:
-                wanted = _teacher(batch, self.net.head)
+                wanted = target_law(batch, self.net.head)
                 first = float(nn.functional.cross_entropy(logits[batch.teaches(1)], wanted))
         return torch.stack(right, -1), first
 
@@ -134,6 +148,7 @@ class LMStudent:
     """A small language model, a few of the target's layers, trained on the target's words."""
 
     family = "lm"
+    objective = "cross-entropy"
 
     def __init__(self, model: Any, layers: Sequence[int], vocabulary: torch.Tensor) -> None:
         self.model = small_lm(model, layers, vocabulary)
@@ -143,14 +158,14 @@ class LMStudent:
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         said = self.head.reduced(self._hidden(batch)[batch.teaches(1)])
-        part = nn.functional.cross_entropy(said, _teacher(batch, self.head.weight))
+        part = nn.functional.cross_entropy(said, target_law(batch, self.head.weight))
         return part, float(part.detach())
 
     def matches(self, batch: Batch, k: int) -> tuple[torch.Tensor, float]:
         logits = self.head.reduced(self._hidden(batch))
-        wanted = _teacher(batch, self.head.weight)
+        wanted = target_law(batch, self.head.weight)
         first = float(nn.functional.cross_entropy(logits[batch.teaches(1)], wanted))
-        right = nn.functional.pad(_agree(self.vocabulary[logits.argmax(-1)], batch, 1), (0, k))
+        right = nn.functional.pad(agrees(self.vocabulary[logits.argmax(-1)], batch, 1), (0, k))
         anchors = logits.shape[1]
         return torch.stack([right[:, depth : depth + anchors] for depth in range(k)], -1), first
 
@@ -168,7 +183,7 @@ class LMStudent:
         return hidden
 
 
-def _teacher(batch: Batch, head: torch.Tensor) -> torch.Tensor:
+def target_law(batch: Batch, head: torch.Tensor) -> torch.Tensor:
     """The target's distributions over the reduced vocabulary, where answer tokens follow: those
     of one answer after those of another."""
     final = batch.states[:, batch.start :, -1].to(head.dtype)
@@ -176,15 +191,22 @@ def _teacher(batch: Batch, head: torch.Tensor) -> torch.Tensor:
         return nn.functional.linear(final[batch.teaches(1)], head).softmax(-1)
 
 
-def _wanted(teacher: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:
+def law_at(law: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:
     """The target's distributions that drafts' tokens at a depth (0 is the first) should have."""
     columns = torch.arange(batch.tokens.shape[1] - batch.start, device=batch.tokens.device)
     taught = batch.teaches(1)
     late = (columns >= depth).expand_as(taught)[taught]  # an answer's first `depth` are skipped
-    return teacher[late]
+    return law[late]
 
 
-def _agree(said: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:
+def discounted(parts: Sequence[torch.Tensor], discount: float) -> torch.Tensor:
+    """The mean of each depth's loss, every depth weighing `discount` of the one before."""
+    weights = [discount**depth for depth in range(len(parts))]
+    weighed = [weight * part for weight, part in zip(weights, parts, strict=True)]
+    return torch.stack(weighed).sum() / sum(weights)
+
+
+def agrees(said: torch.Tensor, batch: Batch, depth: int) -> torch.Tensor:
     """Whether what drafts say at a depth (1 is the first) is the answer's token there."""
     answers = nn.functional.pad(batch.tokens[:, batch.start :], (0, depth))
     return (said == answers[:, depth:]) & batch.teaches(depth)

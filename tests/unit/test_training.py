@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ def test_the_loss_of_eagle_is_the_cross_entropy_written_out(corpus: Corpus) -> N
     torch.testing.assert_close(total, wanted)
 
 
-@pytest.mark.parametrize("family", ["eagle", "lm"])
+@pytest.mark.parametrize("family", ["eagle", "lm", "block", "mtp"])
 def test_a_drafter_trained_from_nothing_drafts_better(
     family: str, corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -242,6 +243,39 @@ def test_a_trained_drafter_can_go_on_with_other_texts(corpus: Corpus, tmp_path: 
         train_drafter("lm", TARGET, corpus, tmp_path / "x", start=first, progress=False)
     with pytest.raises(ValueError, match="no trained drafter"):
         train_drafter("lm", TARGET, corpus, tmp_path / "x", start=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("objective", ["expected-length", "recall"])
+def test_a_trained_eagle_goes_on_with_another_objective(
+    objective: str, corpus: Corpus, tmp_path: Path
+) -> None:
+    def run(name: str, steps: int, **options: Any) -> Path:
+        schedule = Schedule(steps=steps, rate=3e-3, batch_tokens=300, evaluate_every=steps)
+        folder = tmp_path / name
+        return train_drafter(
+            "eagle", TARGET, corpus, folder, schedule=schedule, progress=False, **options
+        )
+
+    def reached(folder: Path) -> float:
+        """The objective on all answers, in training's own terms."""
+        said = load_weights(folder / "drafter.safetensors")
+        tensors = dict(said.tensors)
+        vocabulary = tensors.pop("vocabulary").long()
+        student = EagleStudent(TARGET.model, said.settings["taps"], vocabulary, objective=objective)
+        student.net.load_state_dict(tensors)
+        with torch.no_grad():
+            return float(student.loss(batch_of(corpus, range(24), torch.device("cpu")))[0])
+
+    first = run("first", 30)
+    second = run("second", 30, start=first, objective=objective)
+    assert json.loads((second / "card.json").read_text())["objective"] == objective
+    assert reached(second) < reached(first) - 0.02
+    with pytest.raises(ValueError, match="belongs to a training with other settings"):
+        run("second", 30, start=first)
+    with pytest.raises(ValueError, match="goes on from a trained one"):
+        run("third", 30, objective=objective)
+    with pytest.raises(ValueError, match="An objective is one of"):
+        run("third", 30, start=first, objective="entropy")
 
 
 def test_a_damaged_log_is_refused_with_what_to_do(corpus: Corpus, tmp_path: Path) -> None:

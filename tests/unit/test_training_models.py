@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("family", ["eagle", "lm"])
+@pytest.mark.parametrize("family", ["eagle", "lm", "block", "mtp"])
 @pytest.mark.parametrize(
     "config",
     [

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specviz.campaign import capture
+from specviz.campaign import capture, prompt_seed
 from specviz.drafters.ngram import NGram
 from specviz.engine.acceptance import Greedy, Rejection, SampleMatch, SharedNoise
 from specviz.engine.block_verify import BlockVerify
@@ -17,7 +17,7 @@ from specviz.engine.lossy import Lenience, ProbabilityGap, ProbabilityRatio, Top
 from specviz.policies import FixedK
 from specviz.prompt_set import Prompt
 from specviz.trace import Trace, TraceError, load_trace
-from specviz.trials import prompt_seed, run_prompts
+from specviz.trials import run_prompts
 from tests.models import tiny_target, toy_pair
 
 RELAXED = [Greedy(), Typical(), ProbabilityGap(0.3), ProbabilityRatio(0.2), TopM(2)]
