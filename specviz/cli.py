@@ -149,6 +149,8 @@ def capture(
     limit: _Limit = None,
     tokens: Annotated[int, typer.Option(min=1, help="Output tokens per prompt, at most.")] = 96,
     k: Annotated[int, typer.Option(min=1, help="Longest draft.")] = 15,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of sampled tokens.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "cpu",
     resume: Annotated[bool, typer.Option(help="Continue what OUT already holds.")] = True,
 ) -> None:
@@ -163,9 +165,11 @@ def capture(
         model,
         drafters,
         k=k,
+        sampling=sv.Sampling(temperature),
         max_new_tokens=tokens,
         out=out,
         resume=resume,
+        seed=seed,
         cost_models=[sv.measure_cost(model, drafters)],
     )
     typer.echo(trace.summary().to_string(index=False, float_format="%.3g"))

@@ -25,6 +25,7 @@ from specviz.drafters.trained import CARD, WEIGHTS
 from specviz.prompt_set import Prompt
 from specviz.training.corpus import build_corpus, default_taps, load_corpus
 from specviz.training.loop import Schedule
+from specviz.training.objectives import OBJECTIVES
 from specviz.training.prompts import training_prompts
 from specviz.training.run import train_drafter
 
@@ -47,6 +48,8 @@ def _weighted(code: float, prose: float) -> dict[str, float]:
     return {"code": code, "prose": prose, **dict.fromkeys(_OTHERS, rest)}
 
 
+#: What drafters may be trained for: three that go on from one, on the same batches.
+_AIMED = {"family": "eagle", "start": WORK / "eagle", "steps": 240, "rate": 3e-4}
 #: Arguments of `train_drafter`, and of its schedule. The three specialised ones differ in their
 #: mix alone.
 _SPECIAL = {"family": "eagle", "max_tokens": 90_000, "steps": 140}
@@ -59,14 +62,16 @@ RUNS: dict[str, dict[str, Any]] = {
     "eagle-code": {**_SPECIAL, "mix": _weighted(0.8, 0.05)},
     "eagle-prose": {**_SPECIAL, "mix": _weighted(0.05, 0.8)},
     "eagle-mixed": {**_SPECIAL, "mix": _weighted(0.425, 0.425)},
+    **{f"eagle-{objective}": {**_AIMED, "objective": objective} for objective in OBJECTIVES},
 }
 #: Captured together, so that they are compared on the same outputs.
 GROUPS = {
     "families": ("bigram", "lm", "eagle", "block", "mtp"),
     "specialists": ("bigram", "eagle-code", "eagle-prose", "eagle-mixed"),
+    "objectives": ("eagle", *(f"eagle-{objective}" for objective in OBJECTIVES)),
 }
 #: Evaluation prompts of each type, at most.
-PROMPTS = {"families": None, "specialists": 12}
+PROMPTS = {"families": None, "specialists": 12, "objectives": None}
 
 
 def corpus(name: str) -> None:
@@ -104,7 +109,8 @@ def measure(group: str) -> None:
 
 def ship() -> None:
     """Copy weights and cards; each card gets what was measured, beside its controls."""
-    for group, names in reversed(GROUPS.items()):  # the bigram's card is of the larger one
+    for group in ("specialists", "families"):  # the bigram's card is of the larger one
+        names = GROUPS[group]
         table = family_table(sv.load_trace(WORK / f"measured-{group}"), bigram="bigram")
         for name in names:
             card = json.loads((WORK / name / CARD).read_text("utf-8"))

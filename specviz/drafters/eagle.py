@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from specviz.drafters.assemble import greedy_columns, no_drafts
+from specviz.drafters.assemble import no_drafts
 from specviz.drafters.eagle_net import EagleNet
 from specviz.drafters.growers import EagleGrower
+from specviz.drafters.per_depth import all_drafts
 from specviz.drafters.small_lm import widened
 from specviz.drafters.weights import Weights, check_target
 from specviz.engine.chain import Growing
 from specviz.engine.inputs import Ids, fingerprint_of
-from specviz.engine.observe import CHUNK, pair_stats
 from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import Draft, Drafts, More, Reference, Rows, Target
 from specviz.engine.tree_drafts import grow_tree
 from specviz.policies import Plan
 from specviz.refuse import whole
 from specviz.targets.layer import LayerMemory
-from specviz.trace.schema import TOP_DRAFT
 
 
 class EagleDrafter:
@@ -126,56 +124,10 @@ class EagleDrafter:
         out = net(held[None], text[None, 1:], places[None], causal[None], memory)
         at = out[:, first - 1 : first - 1 + anchors]  # slot i - 1 holds token i
         visible = causal[first - 1 : first - 1 + anchors]
-        own = _Unroll(net, at, places[first - 1 : first - 1 + anchors], visible, memory)
-        free = self._free(net, own.copy(), k)
-        realised = torch.tensor(reference.realised, device=held.device)
-        return Drafts(
-            drafted=np.full(anchors, k), **free, **self._forced(net, own, reference, realised, k)
+        unroll = _Unroll(
+            net, at, places[first - 1 : first - 1 + anchors], visible, memory, self._vocab_size
         )
-
-    def _free(self, net: EagleNet, unroll: _Unroll, k: int) -> dict[str, np.ndarray]:
-        vocabulary = net.vocabulary.cpu().numpy()
-        said = []
-        for depth in range(k):
-            index, *scores = greedy_columns(net.logits(unroll.features)[0])
-            said.append((vocabulary[index], *scores))
-            if depth + 1 < k:
-                unroll.go(torch.from_numpy(said[-1][0]).to(net.vocabulary.device))
-        columns = (np.stack(column, 1) for column in zip(*said, strict=True))
-        return dict(zip(("token", "logq", "entropy", "confidence"), columns, strict=True))
-
-    def _forced(
-        self, net: EagleNet, unroll: _Unroll, reference: Reference, realised: torch.Tensor, k: int
-    ) -> dict[str, np.ndarray]:
-        anchors, end = reference.anchors, len(reference.realised)
-        columns = {
-            "path_logq": np.full((anchors, k), np.nan),
-            "path_rank": np.full((anchors, k), -1),
-            "overlap": np.full((anchors, k), np.nan),
-            "kl": np.full((anchors, k), np.nan),
-            "top4_ids": np.full((anchors, k, TOP_DRAFT), -1),
-        }
-        fed = torch.nn.functional.pad(realised, (0, k))
-        for depth in range(k):
-            # The draft's token at this depth stands against output token anchor + depth + 1.
-            last = min(anchors, end - 1 - depth)
-            for low in range(0, last, CHUNK):
-                high = min(low + CHUNK, last)
-                q = widened(
-                    net.logits(unroll.features[0, low:high]), net.vocabulary, self._vocab_size
-                )
-                there = slice(low + depth + 1, high + depth + 1)
-                p = reference.logits(there.start, there.stop).to(q.device)
-                stats = pair_stats(p, q, realised[there], reference.sampling)
-                columns["path_logq"][low:high, depth] = stats.logq
-                columns["path_rank"][low:high, depth] = stats.rank
-                columns["overlap"][low:high, depth] = stats.overlap
-                columns["kl"][low:high, depth] = stats.kl
-                columns["top4_ids"][low:high, depth] = stats.top_ids
-            if depth + 1 < k:
-                unroll.go(fed[depth + 1 : depth + 1 + anchors])
-        columns["top4_ids"] = columns["top4_ids"].reshape(anchors, k * TOP_DRAFT)
-        return columns
+        return all_drafts(unroll, reference, k, self.max_k)
 
     @torch.inference_mode()
     def tie_after(self, context: Ids, drafted: int = 0) -> tuple[float, float]:
@@ -262,21 +214,20 @@ class _Unroll:
         places: torch.Tensor,
         visible: torch.Tensor,
         memory: LayerMemory,
+        vocab_size: int,
     ) -> None:
         self.net, self.features, self.places = net, features, places
-        self.visible, self.memory = visible, memory
+        self.visible, self.memory, self.vocab_size = visible, memory, vocab_size
 
-    def copy(self) -> _Unroll:
+    def said(self, low: int, high: int) -> torch.Tensor:
+        logits = self.net.logits(self.features[0, low:high])
+        return widened(logits, self.net.vocabulary, self.vocab_size)
+
+    def go(self, tokens: torch.Tensor) -> _Unroll:
         memory = LayerMemory()
         memory.keys, memory.values = self.memory.keys, self.memory.values
-        return _Unroll(self.net, self.features, self.places, self.visible, memory)
-
-    def go(self, tokens: torch.Tensor) -> None:
-        """One token deeper."""
-        anchors = len(tokens)
-        own = torch.eye(anchors, dtype=torch.bool, device=tokens.device)
-        self.visible = torch.cat([self.visible, own], 1)
-        self.places = self.places + 1
-        self.features = self.net(
-            self.features, tokens[None], self.places[None], self.visible[None], self.memory
-        )
+        tokens = tokens.to(self.places.device)
+        own = torch.eye(len(tokens), dtype=torch.bool, device=tokens.device)
+        visible, places = torch.cat([self.visible, own], 1), self.places + 1
+        features = self.net(self.features, tokens[None], places[None], visible[None], memory)
+        return _Unroll(self.net, features, places, visible, memory, self.vocab_size)

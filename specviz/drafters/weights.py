@@ -31,7 +31,7 @@ class Weights:
     Attributes
     ----------
     family
-        "lm", "eagle" or "bigram".
+        "lm", "eagle", "block", "mtp" or "bigram".
     settings
         What the family needs besides tensors (layers, taps), as JSON can hold it.
     tensors

@@ -1,0 +1,89 @@
+"""Capture the traces that come with specviz: all evaluation prompts, every drafter family.
+
+    python data/traces/build.py greedy    # and trees for the families that grow them
+    python data/traces/build.py sampled   # temperature 1, with p and q along the samples
+    python data/traces/build.py cost      # seconds of drafts, trees and verifications here
+    python data/traces/build.py ship      # all into data/traces
+
+Work files lie in ./out/traces. The captures go on where they were stopped and use two processes
+of one thread each; leave the machine alone while `cost` runs. `smollm2-trees` and
+`smollm2-fitting` come from data/levers/measure.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import torch
+
+import specviz as sv
+from specviz.trace.schema import table_schemas
+
+HERE = Path(__file__).resolve().parent
+WORK = Path("out/traces")
+TARGET = "smollm2-135m"
+K, NODES, DEPTH, TOKENS = 10, 64, 7, 64
+#: One of each family, and the control.
+DRAFTERS = ("ngram", "bigram", "lm", "eagle", "block", "mtp")
+TREES = {
+    "ngram": [sv.Trie(NODES, DEPTH)],
+    **{name: [sv.BestFirst(NODES, DEPTH)] for name in ("lm", "eagle", "block", "mtp")},
+}
+
+
+def _capture(name: str, trees: dict[str, list], sampling: sv.Sampling) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        sv.capture(
+            sv.prompts(),
+            TARGET,
+            list(DRAFTERS),
+            k=K,
+            trees=trees,
+            sampling=sampling,
+            max_new_tokens=TOKENS,
+            out=WORK / name,
+            executor=pool,
+        )
+
+
+def greedy() -> None:
+    _capture("greedy", TREES, sv.Sampling(temperature=0))
+
+
+def sampled() -> None:
+    _capture("sampled", {}, sv.Sampling())
+
+
+def cost() -> None:
+    target = sv.load_target(TARGET)
+    trees = {
+        name: [dataclasses.replace(shapes[0], budget=nodes) for nodes in (8, 16, 32, 64)]
+        for name, shapes in TREES.items()
+    }
+    drafters = [sv.load_drafter(name, target) for name in DRAFTERS]
+    measured = sv.measure_cost(target, drafters, trees=trees, repeats=5)
+    (WORK / "cost.json").write_text(json.dumps(measured.to_dict(), indent=1) + "\n", "utf-8")
+    print(measured)
+
+
+def ship() -> None:
+    """The captures with the measured costs in their description."""
+    raw = json.loads((WORK / "cost.json").read_text("utf-8"))
+    raw["name"], raw["provenance"] = "capture's machine", "measured where it was captured"
+    for name in ("greedy", "sampled"):
+        trace = sv.load_trace(WORK / name).validate()
+        meta = dataclasses.replace(trace.meta, cost_models=(raw,))
+        tables = {part: trace.table(part) for part in table_schemas(meta.k)}
+        sv.Trace(meta, tables).save(HERE / f"smollm2-{name}")
+
+
+if __name__ == "__main__":
+    WORK.mkdir(parents=True, exist_ok=True)
+    for step in sys.argv[1:]:
+        {"greedy": greedy, "sampled": sampled, "cost": cost, "ship": ship}[step]()
