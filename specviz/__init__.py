@@ -3,7 +3,7 @@
     import specviz as sv
 
     target = sv.load_target("smollm2-135m")
-    drafter = sv.load_drafter("self-quant", target)
+    drafter = sv.load_drafter("lm", target)
     trace = sv.capture(sv.prompts(limit=2), target, [drafter], out="out/first")
     sv.optimal_k(trace, sv.measure_cost(target, drafter))
 

@@ -195,7 +195,7 @@ def demo(
     import specviz as sv
 
     target = sv.load_target("smollm2-135m")
-    drafters = [sv.load_drafter(name, target) for name in ("ngram", "self-quant")]
+    drafters = [sv.load_drafter(name, target) for name in ("ngram", "lm")]
     cost = sv.measure_cost(target, drafters)
     trace = sv.capture(
         sv.prompts(content_type=["code", "prose"], limit=8),

@@ -1,4 +1,4 @@
-"""z-lab's own loop and specviz on one folder: the trained block, the embedded target, 10 prompts."""
+"""z-lab's loop and specviz from one folder: the trained block on the embedded target."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.models import tiny_llama, tokenizer
 
 pytestmark = pytest.mark.real
 TOKENS, K = 32, 7
-NAMES = ("ngram", "self-quant", "self-skip", "bigram", "lm", "eagle")
+NAMES = ("ngram", "self-quant", "self-skip", "bigram", "lm", "eagle", "block", "mtp")
 
 
 @pytest.fixture(scope="module")
