@@ -53,6 +53,7 @@ def corpus(
     asked = training_prompts(answers, seed, _shares(mix))
     if text is not None:
         asked += text_prompts(text, text_answers, seed)
+    _usable(out)
     model = sv.load_target(target, device=device)
     kept = _numbers("taps", taps) or default_taps(model)
     made = build_corpus(model, asked, out, taps=kept, max_new_tokens=tokens, seed=seed)
@@ -96,6 +97,7 @@ def train(
 
     schedule = Schedule(steps=steps, rate=rate, batch_tokens=batch_tokens, seed=seed)
     shares, chosen = _shares(mix), _numbers("layers", layers)
+    _usable(out)
     model = sv.load_target(target, device=device)
     if corpus:
         texts = load_corpus(*corpus)
@@ -116,6 +118,13 @@ def train(
         objective=objective,
     )
     typer.echo(f"drafter: {out}")
+
+
+def _usable(out: Path) -> None:
+    """Refuse a folder that cannot be before a model is loaded for it."""
+    from specviz.trace.store import made
+
+    made(out)
 
 
 def _shares(mix: list[str] | None) -> dict[str, float] | None:
@@ -158,6 +167,7 @@ def capture(
     import specviz as sv
 
     chosen = sv.prompts(prompts, content_type=content_type, limit=limit)  # cheap, so first
+    _usable(out)
     model = sv.load_target(target, device=device)
     drafters = [sv.load_drafter(name, model) for name in drafter]
     trace = sv.capture(
@@ -194,6 +204,7 @@ def demo(
     """Code against prose on the embedded target: 8 prompts each, 64 tokens, two drafters."""
     import specviz as sv
 
+    _usable(out)
     target = sv.load_target("smollm2-135m")
     drafters = [sv.load_drafter(name, target) for name in ("ngram", "lm")]
     cost = sv.measure_cost(target, drafters)

@@ -71,3 +71,20 @@ def test_words_that_make_no_sense_are_refused_before_any_model_is_loaded(
 ) -> None:
     said = typed("train", "lm", "--target", tmp_path / "none", "--out", tmp_path / "o", *words)
     assert message in str(said.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "lm", "--out", "FILE"),
+        ("corpus", "FILE", "--answers", "8"),
+        ("capture", "FILE", "--limit", "1"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused_before_any_model_is_loaded(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    named = [str(tmp_path / "file") if word == "FILE" else word for word in words]
+    said = typed(*named, "--target", tmp_path / "none")
+    assert "is a file, and a folder is needed" in str(said.exception)
