@@ -60,6 +60,10 @@ _HOME = {
     "compare_policies": "specviz.analysis.levers",
     "drift_table": "specviz.analysis.drift",
     "family_table": "specviz.analysis.families",
+    "family_report": "specviz.analysis.family_report",
+    "depth_match": "specviz.analysis.ceilings",
+    "recall_lengths": "specviz.analysis.ceilings",
+    "reanchoring_gain": "specviz.analysis.reanchoring",
     "drafter_cards": "specviz.cards",
     "learning_log": "specviz.cards",
     "report": "specviz.reporting",
@@ -68,13 +72,17 @@ _HOME = {
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
+    from specviz.analysis.ceilings import depth_match as depth_match
+    from specviz.analysis.ceilings import recall_lengths as recall_lengths
     from specviz.analysis.controls import compare_drafters as compare_drafters
     from specviz.analysis.drift import drift_table as drift_table
     from specviz.analysis.families import family_table as family_table
+    from specviz.analysis.family_report import family_report as family_report
     from specviz.analysis.levers import compare_policies as compare_policies
     from specviz.analysis.optimal_k import optimal_k as optimal_k
     from specviz.analysis.oracle import oracle as oracle
     from specviz.analysis.oracle import regret as regret
+    from specviz.analysis.reanchoring import reanchoring_gain as reanchoring_gain
     from specviz.analysis.replay import replay as replay
     from specviz.bundled import bundled_trace as bundled_trace
     from specviz.campaign import capture as capture

@@ -7,6 +7,11 @@ from specviz.trace import Trace, load_trace
 
 #: Name of each trace, and what it holds.
 BUNDLED = {
+    "smollm2-greedy": "SmolLM2-135M on 18 prompts of code, 18 of prose and 8 of each other type, "
+    "greedy, 64 tokens each; every drafter family at every anchor, chains of 10 tokens (block: 7) "
+    "and trees of 16 nodes",
+    "smollm2-sampled": "the same prompts and drafters, sampled at temperature 1, with p and q of "
+    "every token; no trees",
     "smollm2-trees": "SmolLM2-135M on 18 prompts of code and 18 of prose, greedy, 64 tokens each; "
     "lm, eagle and ngram at every anchor, chains of 7 tokens and trees of 64 nodes",
     "smollm2-fitting": "32 other prompts of code and prose, 48 tokens each, with lm and eagle: to "

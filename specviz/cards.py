@@ -60,11 +60,11 @@ def drafter_cards() -> pd.DataFrame:
     -------
     pandas.DataFrame
         drafter, family, corpus_tokens, trained_tokens, hours, megabytes, and the columns of
-        `specviz.family_table`, measured on the evaluation prompts of code and of prose.
+        `specviz.family_table`, measured on evaluation prompts: of every type, or of code and prose.
 
     Examples
     --------
-    >>> set(drafter_cards()["family"]) == {"bigram", "lm", "eagle"}
+    >>> set(drafter_cards()["family"]) == {"bigram", "lm", "eagle", "block", "mtp"}
     True
     """
     rows = []

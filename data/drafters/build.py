@@ -2,10 +2,13 @@
 
     python data/drafters/build.py corpus general-a   # any name in CORPORA: the target's answers
     python data/drafters/build.py train eagle        # any name in RUNS
-    python data/drafters/build.py measure families   # any name in GROUPS: the evaluation prompts
+    python data/drafters/build.py measure objectives # any name in GROUPS: the evaluation prompts
+    python data/drafters/build.py table objectives   # what a group reached, beside its first
     python data/drafters/build.py ship               # weights and cards into data/drafters
 
 Every step goes on where it was stopped, and uses one core. Work files lie in ./out/drafters.
+The families are measured by data/traces/build.py, which captures what has been shipped: ship once
+before it and once after it.
 """
 
 from __future__ import annotations
@@ -17,10 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 import specviz as sv
-from specviz.analysis import family_table
+from specviz.analysis.ceilings import depth_match, recall_lengths
+from specviz.analysis.controls import compare_drafters
+from specviz.analysis.families import family_table
 from specviz.drafters.trained import CARD, WEIGHTS
 from specviz.prompt_set import Prompt
 from specviz.training.corpus import build_corpus, default_taps, load_corpus
@@ -31,6 +37,8 @@ from specviz.training.run import train_drafter
 
 HERE = Path(__file__).resolve().parent
 WORK = Path("out/drafters")
+#: All families on all evaluation prompts.
+CAPTURED = Path("out/traces/greedy")
 
 #: Prompts of each corpus: all types alike, and more of the two that the puzzle is about.
 CORPORA: dict[str, Callable[[], list[Prompt]]] = {
@@ -65,13 +73,13 @@ RUNS: dict[str, dict[str, Any]] = {
     **{f"eagle-{objective}": {**_AIMED, "objective": objective} for objective in OBJECTIVES},
 }
 #: Captured together, so that they are compared on the same outputs.
+FAMILIES = ("bigram", "lm", "eagle", "block", "mtp")
 GROUPS = {
-    "families": ("bigram", "lm", "eagle", "block", "mtp"),
     "specialists": ("bigram", "eagle-code", "eagle-prose", "eagle-mixed"),
-    "objectives": ("eagle", *(f"eagle-{objective}" for objective in OBJECTIVES)),
+    "objectives": (*(f"eagle-{objective}" for objective in OBJECTIVES), "eagle"),
 }
 #: Evaluation prompts of each type, at most.
-PROMPTS = {"families": None, "specialists": 12, "objectives": None}
+PROMPTS = {"specialists": 12, "objectives": 12}
 
 
 def corpus(name: str) -> None:
@@ -107,26 +115,56 @@ def measure(group: str) -> None:
     )
 
 
+def table(group: str) -> None:
+    """Tokens per round of a group (k = 7, bonus counted), over its first, and within its first
+    four candidates; how often its likeliest token is right at depths 1 and 3."""
+    trace, (first, *names) = sv.load_trace(WORK / f"measured-{group}"), GROUPS[group]
+    print("| drafter | text | chain | over " + first + " | first four | depth 1 | depth 3 |")
+    print("|---|---|---|---|---|---|---|")
+    for name in (first, *names):
+        recall = recall_lengths(trace, name, (4,)).set_index("content_type")
+        match = depth_match(trace, name).set_index(["content_type", "depth"])["match"]
+        over = compare_drafters(trace, name, first).set_index("content_type")
+        for kind, row in recall.iterrows():
+            more = over.loc[kind]
+            print(
+                f"| `{name}` | {kind} | {row['tokens_per_round']:.2f} "
+                f"[{row['low']:.2f}, {row['high']:.2f}] | {more['difference']:+.2f} "
+                f"[{more['low']:+.2f}, {more['high']:+.2f}] | {row['recall']:.2f} "
+                f"[{row['recall_low']:.2f}, {row['recall_high']:.2f}] | {match[kind, 1]:.3f} "
+                f"| {match[kind, 3]:.3f} |"
+            )
+
+
 def ship() -> None:
     """Copy weights and cards; each card gets what was measured, beside its controls."""
-    for group in ("specialists", "families"):  # the bigram's card is of the larger one
-        names = GROUPS[group]
-        table = family_table(sv.load_trace(WORK / f"measured-{group}"), bigram="bigram")
+    special = [name for name in GROUPS["specialists"] if name not in FAMILIES]
+    for names, folder in ((special, WORK / "measured-specialists"), (FAMILIES, CAPTURED)):
+        table = None
+        if (folder / "trace.json").exists():
+            table = family_table(sv.load_trace(folder), bigram="bigram")
         for name in names:
             card = json.loads((WORK / name / CARD).read_text("utf-8"))
-            mine = table[table["drafter"] == name].drop(columns="drafter")
             card |= {
                 "name": name,
                 "licence": "Apache-2.0, as the target's",
                 "mix": RUNS[name].get("mix"),
-                "measured": json.loads(mine.to_json(orient="records")),
+                "measured": [] if table is None else _rows(table, name),
             }
             shutil.copyfile(WORK / name / WEIGHTS, HERE / f"{name}.safetensors")
             (HERE / f"{name}.safetensors").chmod(0o644)
             (HERE / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
 
 
+def _rows(table: pd.DataFrame, name: str) -> list[dict[str, Any]]:
+    mine = table[table["drafter"] == name].drop(columns="drafter")
+    rows: list[dict[str, Any]] = json.loads(mine.to_json(orient="records"))
+    return rows
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     step, *names = sys.argv[1:]
-    {"corpus": corpus, "train": train, "measure": measure, "ship": ship}[step](*names)
+    {"corpus": corpus, "train": train, "measure": measure, "table": table, "ship": ship}[step](
+        *names
+    )

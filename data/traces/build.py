@@ -1,9 +1,9 @@
-"""Capture the traces that come with specviz: all evaluation prompts, every drafter family.
+"""Capture the traces that come with specviz: evaluation prompts, every drafter family.
 
     python data/traces/build.py greedy    # and trees for the families that grow them
     python data/traces/build.py sampled   # temperature 1, with p and q along the samples
     python data/traces/build.py cost      # seconds of drafts, trees and verifications here
-    python data/traces/build.py ship      # all into data/traces
+    python data/traces/build.py ship      # what is finished into data/traces
 
 Work files lie in ./out/traces. The captures go on where they were stopped and use two processes
 of one thread each; leave the machine alone while `cost` runs. `smollm2-trees` and
@@ -22,12 +22,15 @@ from pathlib import Path
 import torch
 
 import specviz as sv
+from specviz.prompt_set import Prompt
 from specviz.trace.schema import table_schemas
 
 HERE = Path(__file__).resolve().parent
 WORK = Path("out/traces")
 TARGET = "smollm2-135m"
-K, NODES, DEPTH, TOKENS = 10, 64, 7, 64
+K, NODES, DEPTH, TOKENS = 10, 16, 7, 64
+#: Prompts of each content type that is neither code nor prose.
+OTHERS = 8
 #: One of each family, and the control.
 DRAFTERS = ("ngram", "bigram", "lm", "eagle", "block", "mtp")
 TREES = {
@@ -36,11 +39,20 @@ TREES = {
 }
 
 
+def prompts() -> list[Prompt]:
+    """All evaluation prompts of code and prose, and some of the other types."""
+    every = sv.prompts()
+    others = sorted({prompt.content_type for prompt in every} - {"code", "prose"})
+    return sv.prompts(content_type=["code", "prose"]) + sv.prompts(
+        content_type=others, limit=OTHERS
+    )
+
+
 def _capture(name: str, trees: dict[str, list], sampling: sv.Sampling) -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         sv.capture(
-            sv.prompts(),
+            prompts(),
             TARGET,
             list(DRAFTERS),
             k=K,
@@ -63,7 +75,7 @@ def sampled() -> None:
 def cost() -> None:
     target = sv.load_target(TARGET)
     trees = {
-        name: [dataclasses.replace(shapes[0], budget=nodes) for nodes in (8, 16, 32, 64)]
+        name: [dataclasses.replace(shapes[0], budget=nodes) for nodes in (4, 8, 16)]
         for name, shapes in TREES.items()
     }
     drafters = [sv.load_drafter(name, target) for name in DRAFTERS]
@@ -76,7 +88,8 @@ def ship() -> None:
     """The captures with the measured costs in their description."""
     raw = json.loads((WORK / "cost.json").read_text("utf-8"))
     raw["name"], raw["provenance"] = "capture's machine", "measured where it was captured"
-    for name in ("greedy", "sampled"):
+    finished = [name for name in ("greedy", "sampled") if (WORK / name / "drafts.parquet").exists()]
+    for name in finished:
         trace = sv.load_trace(WORK / name).validate()
         meta = dataclasses.replace(trace.meta, cost_models=(raw,))
         tables = {part: trace.table(part) for part in table_schemas(meta.k)}
