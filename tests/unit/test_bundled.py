@@ -43,8 +43,9 @@ def test_samples_carry_p_and_q() -> None:
     logp = trace.positions["logp_sampled"]
     np.testing.assert_allclose(logp, trace.positions["logp"], atol=1e-4)  # nothing is cut off
     for name in ("lm", "eagle", "block", "mtp"):
-        first = trace.matrix("overlap", name)[:, 0]
-        kept = np.exp(np.minimum(0, trace.matrix("path_logq", name)[:, 0] - _next(trace, name)))
+        first = trace.matrix("overlap", name)[:, 0].astype(float)
+        logq = trace.matrix("path_logq", name)[:, 0].astype(float)
+        kept = np.exp(np.minimum(0, logq - _next(trace, name)))
         assert 0.3 < first.mean() < 0.9
         # E over x ~ p of min(1, q / p) is sum min(p, q): both estimate what rejection keeps.
         assert kept.mean() == pytest.approx(first.mean(), abs=4 * kept.std() / len(kept) ** 0.5)
