@@ -93,8 +93,9 @@ def train(
     from specviz.training.corpus import build_corpus, default_taps, load_corpus
     from specviz.training.loop import Schedule
     from specviz.training.prompts import training_prompts
-    from specviz.training.run import train_drafter
+    from specviz.training.run import check_asked, train_drafter
 
+    check_asked(family, objective, start)
     schedule = Schedule(steps=steps, rate=rate, batch_tokens=batch_tokens, seed=seed)
     shares, chosen = _shares(mix), _numbers("layers", layers)
     _usable(out)

@@ -94,7 +94,7 @@ def require_capture(trace: Trace) -> None:
     if not trace.meta.greedy:
         raise ValueError(
             f"This trace was sampled at temperature {trace.meta.sampling['temperature']:g}; "
-            "replay is exact for greedy captures only: capture with temperature 0."
+            "rounds are counted exactly on greedy captures only: capture with temperature 0."
         )
 
 

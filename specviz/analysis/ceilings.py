@@ -168,6 +168,8 @@ def recall_lengths(
     for anchors in captured_by(trace, drafter):
         check_k(k, anchors)
         rank = _ranks(trace, anchors, k)
+        # A token that the drafter cannot say ranks behind all it can: it is no candidate.
+        rank = np.where(_sayable(trace, anchors, k), rank, -1)
         walks = [anchors, *(_among(anchors, rank, m) for m in wanted)]
         rounds = np.column_stack([_rounds_of(walk, k) for walk in walks])
         many = len(wanted)
@@ -216,6 +218,10 @@ def _ranks(trace: Trace, anchors: Anchors, k: int) -> NDArray[Any]:
     """Rank of the text's token among the drafter's at every depth [A, k]; -1 for unknown."""
     check_k(k, anchors)
     return np.asarray(trace.matrix("path_rank", anchors.drafter)[anchors.row, :k])
+
+
+def _sayable(trace: Trace, anchors: Anchors, k: int) -> NDArray[np.bool_]:
+    return np.asarray(trace.matrix("path_logq", anchors.drafter)[anchors.row, :k] > -np.inf)
 
 
 def _known(trace: Trace, anchors: Anchors) -> Ints:

@@ -197,6 +197,8 @@ def check_sizes(config: BlockConfig, target: Target, model: object, name: str) -
         wrong = f"it has hidden states of {config.hidden} and the target of {hidden}"
     elif config.target_depth != depth:
         wrong = f"it taps a target of {config.target_depth} layers and this one has {depth}"
+    elif not all(0 <= layer < depth for layer in config.target_layers):
+        wrong = f"it taps layers {config.target_layers} and this target has {depth}"
     elif not 0 <= config.mask_token < rows:
         wrong = f"its mask token {config.mask_token} is none of the target's {rows} embeddings"
     if wrong is not None:

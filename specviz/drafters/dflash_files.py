@@ -104,6 +104,10 @@ def write_dflash(weights: Weights, folder: str | Path, target: Target) -> Path:
     ValueError
         When the drafter is of another family, or of another target.
     """
+    if not isinstance(weights, Weights):
+        raise ValueError(
+            f"write_dflash takes a drafter's weights (drafter.weights), not {weights!r:.40}."
+        )
     if weights.family != "block":
         raise ValueError(f"Only a block drafter is a DFlash drafter, not one of {weights.family}.")
     model = check_target(weights, target, "the drafter")
@@ -180,7 +184,9 @@ def _config(folder: Path, target_depth: int) -> BlockConfig:
         said = json.loads(file.read_text("utf-8"))
         own = said["dflash_config"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"{folder} is no DFlash drafter: {file} has no dflash_config.") from None
+        own = None
+    if not isinstance(own, dict):
+        raise ValueError(f"{folder} is no DFlash drafter: {file} has no dflash_config.")
 
     def asked(name: str, default: Any = None) -> Any:
         found = own.get(name, said.get(name, default))
@@ -208,7 +214,7 @@ def _config(folder: Path, target_depth: int) -> BlockConfig:
         sliding = [kind == "sliding_attention" for kind in kinds]
         one_way = said.get("is_causal")
         causal = tuple(slides if one_way is None else bool(one_way) for slides in sliding)
-        second = said.get("architectures", [""])[0] == "DFlash2DraftModel"
+        second = said["architectures"][0] == "DFlash2DraftModel"
         return BlockConfig(
             hidden=hidden,
             layers=layers,
@@ -235,8 +241,8 @@ def _config(folder: Path, target_depth: int) -> BlockConfig:
         )
     except KeyError as error:
         raise ValueError(f"{file} says nothing of {error}, which a DFlash drafter needs.") from None
-    except TypeError as error:
-        raise ValueError(f"{file} is damaged: {error}.") from None
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{file} is damaged: {str(error).rstrip('.')}.") from None
 
 
 def _spread(depth: int, layers: int) -> tuple[int, ...]:

@@ -30,6 +30,8 @@ def shapes_of(
         When something is no shape, two have one builder, a name is no drafter's, or a tree is
         deeper than the drafts.
     """
+    if isinstance(trees, Shape | Trie):
+        raise ValueError(f"trees is a list of shapes: put {trees.builder} in brackets.")
     if isinstance(trees, Mapping):
         unknown = next((name for name in trees if name not in drafters), None)
         if unknown is not None:

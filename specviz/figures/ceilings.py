@@ -123,7 +123,7 @@ def plot_ceilings(table: pd.DataFrame, *, by: str = "content_type") -> go.Figure
         yaxis={
             "tickvals": list(range(len(lines))),
             "ticktext": [escape(line) for line in lines],
-            "range": [len(lines) - 0.5, -0.5],
+            "range": [len(lines) - 0.5, -0.9],
         },
     )
     titled(figure, _finding(last, by, widest))

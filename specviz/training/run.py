@@ -97,8 +97,7 @@ def train_drafter(
     --------
     >>> train_drafter("eagle", target, load_corpus("corpus"), "runs/eagle")  # doctest: +SKIP
     """
-    if family not in FAMILIES:
-        raise ValueError(f"Families that can be trained are {', '.join(FAMILIES)}, not {family!r}.")
+    check_asked(family, objective, start)
     model = getattr(target, "model", None)
     if model is None or not hasattr(model, "get_decoder"):
         raise ValueError(f"Training starts from a torch target's weights; {target!r:.60} has none.")
@@ -106,10 +105,6 @@ def train_drafter(
         if not corpus.taps:
             raise ValueError("Training needs the target's states: build the corpus with taps.")
         check_corpus(corpus, target)
-    if objective not in OBJECTIVES:
-        raise ValueError(f"An objective is one of {', '.join(OBJECTIVES)}, not {objective!r}.")
-    if objective != "cross-entropy" and (family != "eagle" or start is None):
-        raise ValueError(f"Only an eagle that goes on from a trained one (start=) has {objective}.")
     whole("vocabulary", vocabulary, 2)
     folder = Path(out)
     learn, held_out = hold_out(corpus)
@@ -147,6 +142,16 @@ def train_drafter(
         "log": log,
     }
     return _finish(folder, Weights(family, settings, tensors, sample_of(model)), card)
+
+
+def check_asked(family: str, objective: str, start: str | Path | None) -> None:
+    """Raise ValueError for what no training can be, before anything is loaded for it."""
+    if family not in FAMILIES:
+        raise ValueError(f"Families that can be trained are {', '.join(FAMILIES)}, not {family!r}.")
+    if objective not in OBJECTIVES:
+        raise ValueError(f"An objective is one of {', '.join(OBJECTIVES)}, not {objective!r}.")
+    if objective != "cross-entropy" and (family != "eagle" or start is None):
+        raise ValueError(f"Only an eagle that goes on from a trained one (start=) has {objective}.")
 
 
 def mixed(

@@ -309,3 +309,9 @@ def test_ceilings_need_candidates_and_gains_two_tokens(trace: Trace) -> None:
             recall_lengths(trace, tops=tops)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 2"):
         reanchoring_gain(trace, k=1)
+
+
+def test_what_cannot_be_said_is_no_candidate() -> None:
+    """block chooses among sixteen tokens: a seventeenth candidate would be none."""
+    found = recall_lengths(sv.bundled_trace("smollm2-greedy"), "block", (16, 17, 10_000), draws=50)
+    assert found.groupby("content_type")["recall"].nunique().eq(1).all()

@@ -88,3 +88,19 @@ def test_a_folder_that_cannot_be_is_refused_before_any_model_is_loaded(
     named = [str(tmp_path / "file") if word == "FILE" else word for word in words]
     said = typed(*named, "--target", tmp_path / "none")
     assert "is a file, and a folder is needed" in str(said.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("medusa",), "Families that can be trained"),
+        (("eagle", "--objective", "recall"), "goes on from a trained one"),
+        (("mtp", "--objective", "nonsense"), "An objective is one of"),
+    ],
+)
+def test_no_model_is_loaded_for_a_training_that_cannot_be(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    said = typed("train", *words, "--target", tmp_path / "none", "--out", tmp_path / "o")
+    assert message in str(said.exception)
+    assert not (tmp_path / "o").exists()

@@ -77,6 +77,14 @@ def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     refused("has no tensor layers.2", num_hidden_layers=3, layer_types=None)
     refused("has a tensor candidate_selector", architectures=["DFlashDraftModel"])
     refused("says nothing of 'num_attention_heads'", num_attention_heads=None)
+    refused("has no dflash_config", dflash_config=None)
+    refused("damaged: Groups of 16 do not divide 65", hidden_size=65)
+    refused("damaged", architectures=[])
+    refused("damaged", dflash_config={**config["dflash_config"], "mask_token_id": "a"})
+    far = {**config["dflash_config"], "target_layer_ids": [0, 9]}
+    refused("taps layers .* and this target has 4", dflash_config=far)
+    with pytest.raises(ValueError, match=r"takes a drafter's weights"):
+        write_dflash(BlockDrafter(read_dflash(folder, target)), folder, target)  # type: ignore[arg-type]
     save_file({**tensors, "lm_head.weight": torch.ones(2)}, folder / "model.safetensors")
     read_dflash(folder, target)  # the target's own head, carried along
     (folder / "model.safetensors").write_bytes(b"broken")
