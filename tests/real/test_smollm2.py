@@ -8,8 +8,10 @@ import torch
 
 from specviz.analysis.replay import replay
 from specviz.campaign import capture
+from specviz.drafters.block import BlockDrafter
 from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter
+from specviz.drafters.mtp import MtpDrafter
 from specviz.drafters.ngram import NGram
 from specviz.drafters.self_draft import SelfQuant, SelfSkip, round_weights
 from specviz.engine.certificate import TIE_FACTOR, first_difference
@@ -40,7 +42,9 @@ def drafters(target: Target) -> dict[str, Drafter]:
 @pytest.fixture(scope="module")
 def trace(target: Target, drafters: dict[str, Drafter]) -> Trace:
     chosen = prompts(content_type=["code", "prose"], limit=2)
-    return capture(chosen, target, list(drafters.values()), max_new_tokens=TOKENS, progress=False)
+    return capture(
+        chosen, target, list(drafters.values()), k=K, max_new_tokens=TOKENS, progress=False
+    )
 
 
 def test_it_is_what_it_says(target: Target) -> None:
@@ -88,7 +92,8 @@ def certified_until(run: Run, trace: Trace, seq: int, drafter: Drafter) -> int:
         where = first_difference(live.draft.tokens, drafts[live.anchor, : live.drafted].tolist())
         if where is None:
             continue
-        assert isinstance(drafter, LMDrafter | EagleDrafter), "a copy cannot depend on rounding"
+        networks = LMDrafter | EagleDrafter | BlockDrafter | MtpDrafter
+        assert isinstance(drafter, networks), "a copy cannot depend on rounding"
         context = [*run.prompt_ids, *run.token_ids[: live.anchor + 1], *live.draft.tokens[:where]]
         margin, noise = drafter.tie_after(context, drafted=where)
         assert margin <= TIE_FACTOR * noise, f"{drafter.name} at {live.anchor}, depth {where}"

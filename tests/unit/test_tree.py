@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from specviz.analysis.tree_theory import best_tree, expected_accepted, sequoia_tau
@@ -160,7 +160,10 @@ def test_best_first_equals_brute_force(seed: int, budget: int, depth: int) -> No
     }
     draft = BestFirst(budget, depth).grow(ToyGrower(model), TEXT[-1])
     ranked = sorted(chance, key=lambda path: -chance[path])
-    assert paths(draft) == ranked[:budget]
+    # Paths through the same steps in another order tie, and rounding alone ranks them.
+    assert [chance[path] for path in paths(draft)] == pytest.approx(
+        [chance[path] for path in ranked[:budget]]
+    )
     assert expected_accepted(draft.parents, draft.confidence) == pytest.approx(
         sum(chance[path] for path in ranked[:budget])
     )
@@ -168,11 +171,20 @@ def test_best_first_equals_brute_force(seed: int, budget: int, depth: int) -> No
 
 @some
 @given(seeds, st.integers(1, 64), st.integers(1, 8))
+@example(51, 23, 8)
 def test_best_first_equals_the_tree_of_the_theory(seed: int, budget: int, depth: int) -> None:
     model = MarkovModel.random(5, seed=seed)
     draft = BestFirst(budget, depth).grow(ToyGrower(model), TEXT[-1])
     theory = best_tree(lambda path: model.logits([*TEXT, *path]).exp(), budget, depth)
-    assert tuple(paths(draft)) == theory.paths
+
+    def chance(path: tuple[int, ...]) -> float:
+        return math.exp(
+            sum(float(model.logits([*TEXT, *path[:j]])[path[j]]) for j in range(len(path)))
+        )
+
+    mine = [*map(chance, map(tuple, paths(draft)))]
+    assert mine == pytest.approx([*map(chance, theory.paths)])  # ties: see above
+    assert len(set(paths(draft))) == len(mine)
 
 
 def test_best_first_on_published_marginals() -> None:
