@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from specviz.drafters.assemble import no_drafts
 from specviz.drafters.block_layers import BlockConfig
 from specviz.drafters.block_net import BlockNet, Context, check_sizes
+from specviz.drafters.growers import BlockGrower
+from specviz.drafters.on_states import OnStates
 from specviz.drafters.per_depth import all_drafts
 from specviz.drafters.small_lm import widened
-from specviz.drafters.weights import Weights, check_target
+from specviz.drafters.weights import Weights
 from specviz.engine.chain import Growing
 from specviz.engine.inputs import Ids, fingerprint_of
 from specviz.engine.observe import CHUNK
 from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import FINAL, Draft, Drafts, More, Reference, Rows, Target
-from specviz.engine.sampling import in_full
 from specviz.engine.tree_drafts import grow_tree
 from specviz.policies import Plan
 from specviz.refuse import whole
 
 
-class BlockDrafter:
+class BlockDrafter(OnStates[BlockNet]):
     """Drafts chains and trees with a DFlash or DFlash2 network.
 
     Parameters
     ----------
     weights
-        As `specviz train block` writes them, or `load_dflash` reads them.
+        As `specviz train block` writes them, or `read_dflash` reads them.
     max_k
         Most tokens drafted in a round; by default all that a block has.
 
@@ -41,8 +43,6 @@ class BlockDrafter:
     few candidates, given the token before; without a selector (DFlash) the row's distribution.
     `confidence` is q of the drafted token.
     """
-
-    simulated_cost = False
 
     def __init__(
         self, weights: Weights, name: str = "block", caption: str = "", max_k: int | None = None
@@ -64,38 +64,23 @@ class BlockDrafter:
         self.fingerprint = fingerprint_of(
             "block", self.config, *(part.float().numpy().tobytes() for part in ends)
         )
-        self.net: BlockNet | None = None
-        self._model: object = None
-        self._vocab_size = 0
-        self._context: Context | None = None
+        self._forget()
 
-    def attach(self, target: Target) -> None:
-        """Build the network on the target's embeddings and output head.
-
-        Raises
-        ------
-        ValueError
-            When it was trained for another target, or its sizes are not the target's.
-        """
-        model = check_target(self.weights, target, self.name)
+    def _built(self, target: Target, model: Any, vocabulary: torch.Tensor) -> BlockNet:
         check_sizes(self.config, target, model, self.name)
-        if self._model is not model:
-            tensors = dict(self.weights.tensors)
-            vocabulary = tensors.pop("vocabulary").long()
-            net = BlockNet(self.config, model, vocabulary)
-            net.load_state_dict(tensors)
-            self.net, self._model = net.eval().requires_grad_(False), model
-        self._vocab_size = target.vocab_size
-        self._context = None
+        return BlockNet(self.config, model, vocabulary)
+
+    def _forget(self) -> None:
+        self._context: Context | None = None
 
     @torch.inference_mode()
     def start(self, prompt: Ids, rows: Rows) -> None:
-        self._context = self._seen(rows, None, 0)
+        self._context = self._seen(rows.taps, 0)
 
     @torch.inference_mode()
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
         seen = 0 if self._context is None else len(self._context)
-        new = self._seen(rows, [0, *(node + 1 for node in path)], seen)
+        new = self._seen(self._along(rows, path), seen)
         self._context = new if self._context is None else self._context.then(new)
 
     @torch.inference_mode()
@@ -134,7 +119,7 @@ class BlockDrafter:
             return no_drafts(k)
         net = self._attached()
         text = reference.prompt + reference.realised
-        context = self._seen(Rows(torch.empty(0), reference.taps), None, 0)
+        context = self._seen(reference.taps, 0)
         first = len(reference.prompt)  # place of anchor 0
         places = range(first, first + reference.anchors)
         hidden = self._blocks(net, text, places, context)
@@ -154,9 +139,8 @@ class BlockDrafter:
         net = self._attached()
         text, before = list(context[: len(context) - drafted]), context[-1]
         alone = self._block(net, text)
-        assert self._context is not None
         places = range(max(len(text) - CHUNK, 1), len(text))
-        among = self._blocks(net, text, places, self._context)[-1]
+        among = self._blocks(net, text, places, self._enough(self._context, len(text) - 1))[-1]
         rows = [
             net.said(
                 hidden[drafted],
@@ -169,24 +153,18 @@ class BlockDrafter:
         both = rows[0].isfinite() & rows[1].isfinite()
         return float(best[0] - best[1]), float((rows[0] - rows[1])[both].abs().max())
 
-    def _seen(self, rows: Rows, kept: Sequence[int] | None, first: int) -> Context:
+    def _seen(self, taps: Mapping[int, torch.Tensor], first: int) -> Context:
         """Keys and values of what the target held at some rows, placed first, first + 1, ..."""
         net = self._attached()
-        states = torch.stack([rows.taps[tap] for tap in self.taps], -2)
-        states = states if kept is None else states[list(kept)]
+        states = torch.stack([taps[tap] for tap in self.taps], -2)
         places = torch.arange(first, first + len(states), device=net.head.device)
         return net.context(states[None].to(net.head.device), places[None])
 
     def _block(self, net: BlockNet, context: Ids) -> torch.Tensor:
         """Final states [block - 1, hidden] of the block behind the last token."""
         place = len(context) - 1
-        seen = 0 if self._context is None else len(self._context)
-        if self._context is None or seen < place:
-            raise RuntimeError(
-                f"{self.name} has the target's states of {seen} tokens and needs {place}: start "
-                "it with what prefill returned, and let it observe every round."
-            )
-        return self._blocks(net, context, range(place, place + 1), self._context.first(place))[0]
+        held = self._enough(self._context, place)
+        return self._blocks(net, context, range(place, place + 1), held.first(place))[0]
 
     def _blocks(self, net: BlockNet, text: Ids, places: range, context: Context) -> torch.Tensor:
         """The same behind every place of a text, [places, block - 1, hidden]."""
@@ -199,33 +177,6 @@ class BlockDrafter:
             seen = slots < where[:, None]
             found.append(net(tokens[:, where], where[None], seen[None], context)[0])
         return torch.cat(found)
-
-    def _attached(self) -> BlockNet:
-        if self.net is None:
-            raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
-        return self.net
-
-
-class BlockGrower:
-    """A block as the source of a tree: no forward pass is left to do."""
-
-    def __init__(self, net: BlockNet, hidden: torch.Tensor, anchor: int, vocab_size: int) -> None:
-        self.net, self.hidden, self.unary = net, hidden, net.unary(hidden)
-        self.anchor, self.vocab_size = anchor, vocab_size
-        self.depths: list[int] = []
-
-    def root(self) -> torch.Tensor:
-        return self._said([0], [self.anchor])[0]
-
-    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
-        depths = [1 if parent < 0 else self.depths[parent] + 1 for parent in parents]
-        self.depths += depths
-        return self._said(depths, tokens)
-
-    def _said(self, depths: Sequence[int], before: Sequence[int]) -> torch.Tensor:
-        tokens = torch.tensor(before, device=self.hidden.device)
-        rows = self.net.said(self.hidden[list(depths)], self.unary[list(depths)], tokens)
-        return widened(in_full(rows).log_softmax(-1), self.net.vocabulary, self.vocab_size)
 
 
 class _Unroll:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from specviz.drafters.assemble import no_drafts
 from specviz.drafters.eagle_net import EagleNet
 from specviz.drafters.growers import EagleGrower
+from specviz.drafters.on_states import OnStates
 from specviz.drafters.per_depth import all_drafts
 from specviz.drafters.small_lm import widened
-from specviz.drafters.weights import Weights, check_target
+from specviz.drafters.weights import Weights
 from specviz.engine.chain import Growing
 from specviz.engine.inputs import Ids, fingerprint_of
 from specviz.engine.picking import ARGMAX, Pick
@@ -22,7 +24,7 @@ from specviz.refuse import whole
 from specviz.targets.layer import LayerMemory
 
 
-class EagleDrafter:
+class EagleDrafter(OnStates[EagleNet]):
     """Drafts chains and trees with an EAGLE head.
 
     Parameters
@@ -37,8 +39,6 @@ class EagleDrafter:
     twice, on its own tokens and on the realised ones. `confidence` is q of the drafted token.
     """
 
-    simulated_cost = False
-
     def __init__(self, weights: Weights, name: str = "eagle", caption: str = "", max_k: int = 15):
         self.weights, self.name, self.max_k = weights, name, whole("max_k", max_k, 1)
         self.caption = caption or f"{name}: one decoder layer on the target's states"
@@ -48,9 +48,6 @@ class EagleDrafter:
             self.taps,
             *(tensor.numpy().tobytes() for tensor in weights.tensors.values()),
         )
-        self.net: EagleNet | None = None
-        self._model: object = None
-        self._vocab_size = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -58,22 +55,8 @@ class EagleDrafter:
         self._cached: list[int] = []  # tokens of the slots in memory; slot i holds token i + 1
         self._features: torch.Tensor | None = None  # [tokens seen by the target, hidden]
 
-    def attach(self, target: Target) -> None:
-        """Build the head on the target's last layer and embeddings.
-
-        Raises
-        ------
-        ValueError
-            When it was trained for another target.
-        """
-        model = check_target(self.weights, target, self.name)
-        if self._model is not model:
-            net = EagleNet(model, self.taps, self.weights.tensors["vocabulary"].long())
-            trained = {k: v for k, v in self.weights.tensors.items() if k != "vocabulary"}
-            net.load_state_dict(trained)
-            self.net, self._model = net.eval().requires_grad_(False), model
-        self._vocab_size = target.vocab_size
-        self._forget()
+    def _built(self, target: Target, model: Any, vocabulary: torch.Tensor) -> EagleNet:
+        return EagleNet(model, self.taps, vocabulary)
 
     @torch.inference_mode()
     def start(self, prompt: Ids, rows: Rows) -> None:
@@ -82,8 +65,7 @@ class EagleDrafter:
 
     @torch.inference_mode()
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
-        kept = [0, *(node + 1 for node in path)]
-        seen = self._attached().features({tap: rows.taps[tap][kept] for tap in self.taps})
+        seen = self._attached().features(self._along(rows, path))
         self._features = seen if self._features is None else torch.cat([self._features, seen])
 
     @torch.inference_mode()
@@ -158,12 +140,7 @@ class EagleDrafter:
         fed = list(context[1:])
         if not fed:
             raise ValueError(f"{self.name} needs a context of at least two tokens.")
-        seen = 0 if self._features is None else len(self._features)
-        if self._features is None or seen < len(fed):
-            raise RuntimeError(
-                f"{self.name} has the target's states of {seen} tokens and needs {len(fed)}: "
-                "start it with what prefill returned, and let it observe every round."
-            )
+        held = self._enough(self._features, len(fed))
         known = 0
         for mine, theirs in zip(self._cached, fed[:-1], strict=False):
             if mine != theirs:
@@ -172,11 +149,11 @@ class EagleDrafter:
         self._memory.crop_to(known)
         del self._cached[known:]
         n = len(fed)
-        device = self._features.device
+        device = held.device
         places = torch.arange(known + 1, n + 1, device=device)
         visible = torch.arange(n, device=device) <= places[:, None] - 1
         out = net(
-            self._features[None, known:n],
+            held[None, known:n],
             torch.tensor([fed[known:]], device=device),
             places[None],
             visible[None],
@@ -197,11 +174,6 @@ class EagleDrafter:
             torch.ones(1, 1, slots, dtype=torch.bool, device=device),
             self._memory,
         )
-
-    def _attached(self) -> EagleNet:
-        if self.net is None:
-            raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
-        return self.net
 
 
 class _Unroll:
@@ -224,8 +196,7 @@ class _Unroll:
         return widened(logits, self.net.vocabulary, self.vocab_size)
 
     def go(self, tokens: torch.Tensor) -> _Unroll:
-        memory = LayerMemory()
-        memory.keys, memory.values = self.memory.keys, self.memory.values
+        memory = self.memory.branch()
         tokens = tokens.to(self.places.device)
         own = torch.eye(len(tokens), dtype=torch.bool, device=tokens.device)
         visible, places = torch.cat([self.visible, own], 1), self.places + 1

@@ -67,8 +67,8 @@ class EagleNet(nn.Module):
 
     def fused(self, states: torch.Tensor) -> torch.Tensor:
         """The same from [..., taps, hidden], each tap brought to unit size first."""
-        unit = _unit(states.to(self.fuse.weight.dtype))
-        fused: torch.Tensor = self.size * self.fuse(unit.flatten(-2))
+        alike = unit(states.to(self.fuse.weight.dtype))
+        fused: torch.Tensor = self.size * self.fuse(alike.flatten(-2))
         return fused
 
     def forward(
@@ -80,7 +80,7 @@ class EagleNet(nn.Module):
         memory: LayerMemory,
     ) -> torch.Tensor:
         """The next features [batch, n, hidden]; see `OneLayer.forward` for the rest."""
-        stream = features + self.size * self.enter(_unit(self._embedding[0](tokens)))
+        stream = features + self.size * self.enter(unit(self._embedding[0](tokens)))
         out: torch.Tensor = self.block(stream, positions, visible, memory)
         return out
 
@@ -89,6 +89,6 @@ class EagleNet(nn.Module):
         return nn.functional.linear(self.norm(features), self.head)
 
 
-def _unit(states: torch.Tensor) -> torch.Tensor:
+def unit(states: torch.Tensor) -> torch.Tensor:
     """Rows brought to a root mean square of 1."""
     return states * states.square().mean(-1, keepdim=True).add(1e-6).rsqrt()

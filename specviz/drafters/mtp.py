@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from specviz.drafters.assemble import no_drafts
+from specviz.drafters.growers import MtpGrower
 from specviz.drafters.mtp_net import MtpNet
+from specviz.drafters.on_states import OnStates
 from specviz.drafters.per_depth import all_drafts
 from specviz.drafters.small_lm import widened
-from specviz.drafters.weights import Weights, check_target
+from specviz.drafters.weights import Weights
 from specviz.engine.chain import Growing
 from specviz.engine.inputs import Ids, fingerprint_of
 from specviz.engine.observe import CHUNK
 from specviz.engine.picking import ARGMAX, Pick
 from specviz.engine.protocols import FINAL, Draft, Drafts, More, Reference, Rows, Target
-from specviz.engine.sampling import in_full
 from specviz.engine.tree_drafts import grow_tree
 from specviz.policies import Plan
 from specviz.refuse import whole
 
 
-class MtpDrafter:
+class MtpDrafter(OnStates[MtpNet]):
     """Drafts chains and trees with MTP modules.
 
     Parameters
@@ -39,7 +41,6 @@ class MtpDrafter:
     """
 
     taps: tuple[int, ...] = (FINAL,)
-    simulated_cost = False
 
     def __init__(
         self, weights: Weights, name: str = "mtp", caption: str = "", max_k: int = 15
@@ -50,34 +51,20 @@ class MtpDrafter:
         self.fingerprint = fingerprint_of(
             "mtp", *(tensor.numpy().tobytes() for tensor in weights.tensors.values())
         )
-        self.net: MtpNet | None = None
-        self._model: object = None
-        self._vocab_size = 0
+        self._forget()
+
+    def _built(self, target: Target, model: Any, vocabulary: torch.Tensor) -> MtpNet:
+        return MtpNet(model, vocabulary, self.modules)
+
+    def _forget(self) -> None:
         self._states: torch.Tensor | None = None  # [tokens seen by the target, hidden]
-
-    def attach(self, target: Target) -> None:
-        """Build the modules on the target's embeddings and output head.
-
-        Raises
-        ------
-        ValueError
-            When they were trained for another target.
-        """
-        model = check_target(self.weights, target, self.name)
-        if self._model is not model:
-            tensors = dict(self.weights.tensors)
-            net = MtpNet(model, tensors.pop("vocabulary").long(), self.modules)
-            net.load_state_dict(tensors)
-            self.net, self._model = net.eval().requires_grad_(False), model
-        self._vocab_size = target.vocab_size
-        self._states = None
 
     def start(self, prompt: Ids, rows: Rows) -> None:
         self._states = rows.taps[FINAL]
 
     @torch.inference_mode()
     def observe(self, rows: Rows, path: Sequence[int]) -> None:
-        seen = rows.taps[FINAL][[0, *(node + 1 for node in path)]]
+        seen = self._along(rows, path)[FINAL]
         self._states = seen if self._states is None else torch.cat([self._states, seen])
 
     @torch.inference_mode()
@@ -134,50 +121,11 @@ class MtpDrafter:
         before = len(context) - 1  # tokens that the target has seen
         if before < 1:
             raise ValueError(f"{self.name} needs a context of at least two tokens.")
-        seen = 0 if self._states is None else len(self._states)
-        if self._states is None or seen < before:
-            raise RuntimeError(
-                f"{self.name} has the target's states of {seen} tokens and needs {before}: start "
-                "it with what prefill returned, and let it observe every round."
-            )
-        held = self._states[before - 1 : before].to(net.head).expand(copies, -1)
+        held = self._enough(self._states, before)[before - 1 : before]
+        held = held.to(net.head).expand(copies, -1)
         anchor = torch.full((copies,), context[-1], device=held.device)
         state: torch.Tensor = net(held, anchor, 0)
         return state
-
-    def _attached(self) -> MtpNet:
-        if self.net is None:
-            raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
-        return self.net
-
-
-class MtpGrower:
-    """MTP modules at an anchor, whose state is `state` [1, hidden]."""
-
-    def __init__(self, net: MtpNet, state: torch.Tensor, vocab_size: int) -> None:
-        self.net, self.vocab_size = net, vocab_size
-        self.states = state  # row 0 is the anchor's, row 1 + i node i's
-        self.depths: list[int] = []
-
-    def root(self) -> torch.Tensor:
-        return self._said(self.states)[0]
-
-    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
-        depths = [1 if parent < 0 else self.depths[parent] + 1 for parent in parents]
-        self.depths += depths
-        device = self.states.device
-        said = torch.tensor(list(tokens), device=device)
-        states = self.states[[parent + 1 for parent in parents]]
-        out = torch.empty_like(states)
-        for depth in set(depths):  # one, in trees that grow level by level
-            mine = torch.tensor([each == depth for each in depths], device=device)
-            out[mine] = self.net(states[mine], said[mine], depth)
-        self.states = torch.cat([self.states, out])
-        return self._said(out)
-
-    def _said(self, states: torch.Tensor) -> torch.Tensor:
-        logp = in_full(self.net.logits(states)).log_softmax(-1)
-        return widened(logp, self.net.vocabulary, self.vocab_size)
 
 
 class _Unroll:

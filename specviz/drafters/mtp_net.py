@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from specviz.drafters.eagle_net import unit
+
 
 class Module(nn.Module):
     """From a state and the next token to the next state."""
@@ -69,14 +71,10 @@ class MtpNet(nn.Module):
         With depth 0 the tokens are anchors, and the state is the target's before them.
         """
         step = self.steps[min(depth, len(self.steps) - 1)]
-        added = step(_unit(state), _unit(self._embedding[0](tokens)))
+        added = step(unit(state), unit(self._embedding[0](tokens)))
         out: torch.Tensor = state + self.size * added
         return out
 
     def logits(self, state: torch.Tensor) -> torch.Tensor:
         """Logits over the reduced vocabulary."""
         return nn.functional.linear(state, self.head)
-
-
-def _unit(rows: torch.Tensor) -> torch.Tensor:
-    return nn.functional.rms_norm(rows, rows.shape[-1:], eps=1e-6)

@@ -42,6 +42,12 @@ class LayerMemory(Cache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0 if self.keys is None else int(self.keys.shape[2])
 
+    def branch(self) -> LayerMemory:
+        """Another memory of the same slots: what one appends, the other does not see."""
+        other = LayerMemory()
+        other.keys, other.values = self.keys, self.values
+        return other
+
     def crop_to(self, slots: int) -> None:
         """Forget all but the first slots."""
         if self.keys is not None and self.values is not None:

@@ -88,16 +88,16 @@ class BlockStudent:
         begin at a size the layers are used to. Changes nothing that a trained one says."""
         held = self._states(batch)[batch.positions > 0].to(self.net.fc.weight.dtype)
         self._learn_at(held.square().mean((0, 2)).sqrt())
-        if self._fresh:
-            self._embed_for(float(held[:, -1].square().mean().sqrt()))
-            self._fresh = False
+        if not self._fresh:
+            return
+        self._fresh = False
+        self._embed_for(float(held[:, -1].square().mean().sqrt()))
         if self._unsized:
             with torch.no_grad():
                 fused = self.net.hidden_norm(held[:, -1])
                 for layer in self.net.layers:
                     assert isinstance(layer, Layer)
                     layer.self_attn.begin_as_large_as(fused)
-            self._unsized = False
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         columns = self._drawn(batch)

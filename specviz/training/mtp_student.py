@@ -9,10 +9,10 @@ from torch import nn
 
 from specviz.drafters.mtp_net import MtpNet
 from specviz.training.batches import Batch
-from specviz.training.students import agrees, discounted, law_at, target_law
+from specviz.training.students import Unrolled
 
 
-class MtpStudent:
+class MtpStudent(Unrolled):
     """MTP modules on the target's last hidden state.
 
     Parameters
@@ -31,7 +31,6 @@ class MtpStudent:
     """
 
     family = "mtp"
-    objective = "cross-entropy"
 
     def __init__(
         self,
@@ -53,29 +52,6 @@ class MtpStudent:
     def scale_to(self, batch: Batch) -> None:
         """Let modules add in the size that the target's states have."""
         self.net.size.fill_(self._final(batch).square().mean(-1).sqrt().median())
-
-    def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
-        law = target_law(batch, self.net.head)
-        parts = [
-            nn.functional.cross_entropy(
-                self.net.logits(states[batch.teaches(depth + 1)]), law_at(law, batch, depth)
-            )
-            for depth, states in enumerate(self._unroll(batch, self.depths))
-        ]
-        return discounted(parts, self.discount), float(parts[0].detach())
-
-    def matches(self, batch: Batch, k: int) -> tuple[torch.Tensor, float]:
-        right, first = [], 0.0
-        for depth, states in enumerate(self._unroll(batch, k), start=1):
-            logits = self.net.logits(states)
-            right.append(agrees(self.vocabulary[logits.argmax(-1)], batch, depth))
-            if depth == 1:
-                said = logits[batch.teaches(1)].detach()
-                first = float(nn.functional.cross_entropy(said, target_law(batch, self.net.head)))
-        return torch.stack(right, -1), first
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        return dict(self.net.state_dict())
 
     def _unroll(self, batch: Batch, depths: int) -> list[torch.Tensor]:
         """States [batch, answer columns, hidden] at each depth of the drafts from every anchor,

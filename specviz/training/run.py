@@ -199,9 +199,8 @@ def _student(
     begun: Weights | None,
     objective: str,
 ) -> tuple[Student, dict[str, Any]]:
-    few = batch_of(corpus, range(min(8, len(corpus))), target.lm.device)
     if begun is not None:
-        return _going_on(family, model, begun, few, objective)
+        return _going_on(family, model, begun, corpus, target, objective)
     counts = Counter(token for _, answer in corpus.texts() for token in answer)
     often = [token for token, _ in counts.most_common(vocabulary)]
     said = torch.tensor(sorted({*often, *target.eos_ids}))
@@ -209,7 +208,7 @@ def _student(
         depth = len(model.get_decoder().layers)
         chosen = tuple(layers) if layers is not None else _spread(depth)
         return LMStudent(model, chosen, said), {"layers": chosen}
-    taps = corpus.taps[:-1]
+    taps, few = corpus.taps[:-1], _few(corpus, target)
     if family == "block":
         block = BlockStudent(model, taps, said, layers)
         block.scale_to(few)
@@ -234,7 +233,7 @@ def _begun(family: str, folder: Path, target: Any) -> Weights:
 
 
 def _going_on(
-    family: str, model: Any, begun: Weights, few: Batch, objective: str
+    family: str, model: Any, begun: Weights, corpus: Corpus, target: Any, objective: str
 ) -> tuple[Student, dict[str, Any]]:
     trained = dict(begun.tensors)
     said = trained.pop("vocabulary").long()
@@ -244,7 +243,7 @@ def _going_on(
     elif family == "block":
         block = BlockStudent(model, (), said, config=BlockConfig.of(begun.settings))
         block.net.load_state_dict(trained)
-        block.scale_to(few)
+        block.scale_to(_few(corpus, target))
         return block, block.settings
     elif family == "mtp":
         student = MtpStudent(model, said, begun.settings["modules"])
@@ -252,6 +251,11 @@ def _going_on(
         student = EagleStudent(model, begun.settings["taps"], said, objective=objective)
     student.net.load_state_dict(trained)
     return student, dict(begun.settings)
+
+
+def _few(corpus: Corpus, target: Any) -> Batch:
+    """Answers to take the size of the target's states from."""
+    return batch_of(corpus, range(min(8, len(corpus))), target.lm.device)
 
 
 def _spread(depth: int) -> tuple[int, ...]:

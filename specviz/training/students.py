@@ -49,10 +49,10 @@ class Student(Protocol):
         ...
 
 
-class EagleStudent:
-    """EAGLE trained as it drafts: on the target's states first, then on its own features.
+class Unrolled:
+    """A student that drafts token by token, in training as it will: on the answers' own tokens.
 
-    Parameters
+    Attributes
     ----------
     depths
         How many tokens of a draft each anchor is trained on.
@@ -62,26 +62,11 @@ class EagleStudent:
         One of `OBJECTIVES`.
     """
 
-    family = "eagle"
-
-    def __init__(
-        self,
-        model: Any,
-        taps: Sequence[int],
-        vocabulary: torch.Tensor,
-        depths: int = 3,
-        discount: float = 0.8,
-        objective: str = "cross-entropy",
-    ) -> None:
-        self.objective = objective
-        self.net = EagleNet(model, taps, vocabulary)
-        self.vocabulary = self.net.vocabulary
-        self.depths, self.discount = depths, discount
-
-    def scale_to(self, batch: Batch) -> None:
-        """Start with features as large as the layer is used to: the states' own size."""
-        last = batch.states[..., len(self.net.taps) - 1, :]
-        self.net.size.fill_(last[batch.positions > 0].square().mean(-1).sqrt().median())
+    net: Any
+    vocabulary: torch.Tensor
+    depths: int
+    discount: float
+    objective: str = "cross-entropy"
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         law = target_law(batch, self.net.head)
@@ -109,11 +94,42 @@ class EagleStudent:
             right.append(agrees(self.vocabulary[logits.argmax(-1)], batch, depth))
             if depth == 1:
                 wanted = target_law(batch, self.net.head)
-                first = float(nn.functional.cross_entropy(logits[batch.teaches(1)], wanted))
+                there = logits[batch.teaches(1)].detach()
+                first = float(nn.functional.cross_entropy(there, wanted))
         return torch.stack(right, -1), first
 
     def weights(self) -> dict[str, torch.Tensor]:
         return dict(self.net.state_dict())
+
+    def _unroll(self, batch: Batch, depths: int) -> list[torch.Tensor]:
+        """What the network makes its logits of, [batch, answer columns, hidden], at each depth of
+        the drafts from every anchor."""
+        raise NotImplementedError
+
+
+class EagleStudent(Unrolled):
+    """EAGLE trained as it drafts: on the target's states first, then on its own features."""
+
+    family = "eagle"
+
+    def __init__(
+        self,
+        model: Any,
+        taps: Sequence[int],
+        vocabulary: torch.Tensor,
+        depths: int = 3,
+        discount: float = 0.8,
+        objective: str = "cross-entropy",
+    ) -> None:
+        self.objective = objective
+        self.net = EagleNet(model, taps, vocabulary)
+        self.vocabulary = self.net.vocabulary
+        self.depths, self.discount = depths, discount
+
+    def scale_to(self, batch: Batch) -> None:
+        """Start with features as large as the layer is used to: the states' own size."""
+        last = batch.states[..., len(self.net.taps) - 1, :]
+        self.net.size.fill_(last[batch.positions > 0].square().mean(-1).sqrt().median())
 
     def _unroll(self, batch: Batch, depths: int) -> list[torch.Tensor]:
         """Features [batch, answer columns, hidden] at each depth of the drafts from every anchor,
