@@ -30,8 +30,8 @@ from specviz.zoo import load_drafter, load_target
 
 TargetSource = Target | str | Callable[[], Target]
 DrafterSource = Drafter | str | Callable[[], Drafter]
-#: k, max_new_tokens, the tree shapes of each drafter, and how the target's tokens are chosen.
-Asked = tuple[int, int, dict[str, tuple[Shape | Trie, ...]], Sampling]
+#: k, max_new_tokens, the tree shapes of each drafter, how the target's tokens are chosen, seed.
+Asked = tuple[int, int, dict[str, tuple[Shape | Trie, ...]], Sampling, int]
 
 
 def capture(
@@ -128,20 +128,20 @@ def capture(
         trace_meta("capture", models.target, models.drafters, max_new_tokens, seed, k),
         trees=trees_meta(shapes),
         sampling=dataclasses.asdict(sampling),
-        acceptance=Greedy.name if sampling.temperature == 0 else SampleMatch.name,
+        acceptance=Greedy.name if sampling.greedy else SampleMatch.name,
         cost_models=tuple(cost.to_dict() for cost in costs),
     )
 
-    asked = (k, max_new_tokens, shapes, sampling)
+    asked = (k, max_new_tokens, shapes, sampling, seed)
 
     def make(todo: list[tuple[int, Prompt]], keep: Callable[[int, Tables], None]) -> None:
         total = len(todo) * max_new_tokens
         with tqdm(total=total, unit="pos", desc="capture", disable=not progress) as bar:
             if executor is None:
                 for seq, task in todo:
-                    keep(seq, models.capture(seq, task, asked, seed, bar.update))
+                    keep(seq, models.capture(seq, task, asked, bar.update))
             else:
-                _spread(executor, target, sources, todo, asked, seed, keep, bar)
+                _spread(executor, target, sources, todo, asked, keep, bar)
 
     if out is None:
         parts: dict[int, Tables] = {}
@@ -206,11 +206,9 @@ class _Models:
         seq: int,
         prompt: Prompt,
         asked: Asked,
-        seed: int,
         tick: Callable[[int], Any] = lambda n: None,
     ) -> Tables:
-        own = prompt_seed(seed, prompt.id)
-        return capture_one(self.target, self.drafters, seq, prompt, *asked, own, tick)
+        return capture_one(self.target, self.drafters, seq, prompt, *asked, tick)
 
 
 def _listed(drafters: Any) -> tuple[Any, ...]:
@@ -244,13 +242,13 @@ _loaded: dict[Any, _Models] = {}  # one worker process keeps its models
 
 
 def _worker(
-    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, asked: Asked, seed: int
+    target: Any, sources: tuple[Any, ...], seq: int, prompt: Prompt, asked: Asked
 ) -> tuple[int, Tables]:
     key = (target, sources)
     if key not in _loaded:
         _loaded.clear()
         _loaded[key] = _Models.load(target, sources)
-    return seq, _loaded[key].capture(seq, prompt, asked, seed)
+    return seq, _loaded[key].capture(seq, prompt, asked)
 
 
 def _spread(
@@ -259,13 +257,12 @@ def _spread(
     sources: tuple[Any, ...],
     todo: list[tuple[int, Prompt]],
     asked: Asked,
-    seed: int,
     keep: Callable[[int, Tables], None],
     bar: Any,
 ) -> None:
     """Hand one prompt to a worker at a time; write what comes back as it comes."""
     waiting: set[Future[tuple[int, Tables]]] = {
-        executor.submit(_worker, target, sources, seq, prompt, asked, seed) for seq, prompt in todo
+        executor.submit(_worker, target, sources, seq, prompt, asked) for seq, prompt in todo
     }
     try:
         while waiting:
@@ -281,21 +278,6 @@ def _spread(
 def _id_of(prompt: object) -> str:
     """An id that stays with the prompt, wherever it stands in the list."""
     return f"prompt-{hashlib.sha256(repr(prompt).encode()).hexdigest()[:10]}"
-
-
-def prompt_seed(seed: int, prompt_id: str) -> int:
-    """The seed that a sampled capture, or `run_prompts`, decodes this prompt with.
-
-    Made of the prompt's id and not of its place in a list, so that a prompt has the same answer
-    alone and among others. `seed` is `trace.meta.seed` and the id is in `trace.sequences`.
-
-    Examples
-    --------
-    >>> prompt_seed(0, "code-01") == prompt_seed(0, "code-01") != prompt_seed(1, "code-01")
-    True
-    """
-    text = f"{whole('seed', seed, least=0)} {prompt_id}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
 def named_prompts(prompts: Iterable[Any]) -> list[Prompt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import os
 import warnings
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from specviz._data_files import data_file
+from specviz.refuse import whole
 
 __all__ = ["Message", "Prompt", "prompts"]
 
@@ -366,3 +368,18 @@ def _kind(value: object) -> str:
 
 def _listed(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def prompt_seed(seed: int, prompt_id: str) -> int:
+    """The seed that a sampled capture, or `run_prompts`, decodes this prompt with.
+
+    Made of the prompt's id and not of its place in a list, so that a prompt has the same answer
+    alone and among others. `seed` is `trace.meta.seed` and the id is in `trace.sequences`.
+
+    Examples
+    --------
+    >>> prompt_seed(0, "code-01") == prompt_seed(0, "code-01") != prompt_seed(1, "code-01")
+    True
+    """
+    text = f"{whole('seed', seed, least=0)} {prompt_id}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])

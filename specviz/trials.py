@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 from tqdm.auto import tqdm
 
-from specviz.campaign import named_prompts, prompt_seed, prompts_left
+from specviz.campaign import named_prompts, prompts_left
 from specviz.engine.acceptance import Greedy
 from specviz.engine.capture import Tables
 from specviz.engine.loop import Run, generate
 from specviz.engine.protocols import Acceptance, Drafter, Target
 from specviz.policies import FixedK, Policy
-from specviz.prompt_set import Prompt
+from specviz.prompt_set import Prompt, prompt_seed
 from specviz.refuse import whole
 from specviz.trace import Trace, TraceError, TraceMeta, load_trace
 from specviz.trace.schema import table_schemas

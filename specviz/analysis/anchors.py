@@ -20,6 +20,8 @@ from specviz.trace import Trace
 
 Ints = NDArray[np.int64]
 
+#: What results are told apart by.
+GROUPS = ("content_type", "prompt_id")
 #: A trace never changes, so its anchors are read once, and kept as long as the trace is.
 _KNOWN: WeakKeyDictionary[Trace, dict[str, Anchors]] = WeakKeyDictionary()
 
@@ -64,6 +66,18 @@ class Anchors:
     offered: Ints
     acceptable: Ints
     row: Ints
+
+    def labels(self, by: str) -> NDArray[Any]:
+        """Per sequence, its content type or prompt id, shape [S].
+
+        Raises
+        ------
+        ValueError
+            When `by` is neither.
+        """
+        if by not in GROUPS:
+            raise ValueError(f"by must be 'content_type' or 'prompt_id', not {by!r}.")
+        return self.content_type if by == "content_type" else self.prompt_id
 
 
 def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:

@@ -158,9 +158,7 @@ class Sweep:
 
 def sweeps_of(anchors: Anchors, cost: CostModel | None, by: str, ks: list[int]) -> Iterator[Sweep]:
     """Replay every k once and add up per prompt, group after group."""
-    if by not in ("content_type", "prompt_id"):
-        raise ValueError(f"by must be 'content_type' or 'prompt_id', not {by!r}.")
-    groups = anchors.content_type if by == "content_type" else anchors.prompt_id
+    groups = anchors.labels(by)
     pairs = pd.MultiIndex.from_arrays([groups, anchors.prompt_id])
     codes, cells = pd.factorize(pairs)  # one cell per group and prompt
     cell_of = codes[anchors.owner]

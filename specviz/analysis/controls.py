@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specviz.analysis.anchors import Anchors, Ints, anchors_of, by_position, fixed_rounds
+from specviz.analysis.anchors import GROUPS, Anchors, Ints, anchors_of, by_position, fixed_rounds
 from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling, ratio_difference
 from specviz.analysis.simulate import check_k
 from specviz.refuse import whole
 from specviz.trace import Trace
 
-_GROUPS = ("content_type", "prompt_id")
 _COLUMNS = ["content_type", "prompt_id", "drafter", "k", "tokens", "rounds"]
 
 
@@ -152,7 +151,7 @@ def compare_drafters(
     >>> compare_drafters(trace, "eagle", "bigram")                         # doctest: +SKIP
     """
     check_resampling(level, draws, seed)
-    if by not in _GROUPS:
+    if by not in GROUPS:
         raise ValueError(f"by must be 'content_type' or 'prompt_id', not {by!r}.")
     first = rounds_by_prompt(trace, better, k)
     second = rounds_by_prompt(trace, worse, k) if isinstance(worse, str) else _checked(worse, k)

@@ -21,9 +21,7 @@ def captured_by(trace: Trace, drafter: str | None) -> list[Anchors]:
 
 def groups_of(anchors: Anchors, by: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
     """Every value of `by` and its sequences with a round, then "all"."""
-    if by not in ("content_type", "prompt_id"):
-        raise ValueError(f"by must be 'content_type' or 'prompt_id', not {by!r}.")
-    values = anchors.content_type if by == "content_type" else anchors.prompt_id
+    values = anchors.labels(by)
     longer = anchors.n > 1  # a one-token output has no anchor
     for value in dict.fromkeys(values[longer]):
         yield value, longer & (values == value)

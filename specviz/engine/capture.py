@@ -23,7 +23,7 @@ from specviz.engine.record import (
 )
 from specviz.engine.sampling import RAW, Sampling
 from specviz.engine.tree_capture import Shapes, trees_table
-from specviz.prompt_set import Prompt
+from specviz.prompt_set import Prompt, prompt_seed
 
 Tables = dict[str, pa.Table]
 
@@ -43,7 +43,8 @@ def capture_one(
     """The tables of one prompt: decode, describe every position, ask every drafter."""
     ids = target.codec.encode(prompt.messages)
     taps = sorted({FINAL, *(tap for drafter in drafters.values() for tap in drafter.taps)})
-    decoded = Decoded(target, ids, taps, max_new_tokens, k, sampling, seed, tick)
+    own_seed = prompt_seed(seed, prompt.id)
+    decoded = Decoded(target, ids, taps, max_new_tokens, k, sampling, own_seed, tick)
     n = min(max_new_tokens, len(decoded.tokens))
     output, lookahead = decoded.tokens[:n], decoded.tokens[n:]
     finish = "eos" if output[-1] in target.eos_ids else "limit"
@@ -53,7 +54,7 @@ def capture_one(
         tuple(lookahead),
         decoded.logits,
         decoded.taps,
-        RAW if sampling.temperature == 0 else sampling,
+        RAW if sampling.greedy else sampling,
     )
     tables = {
         "sequences": sequences_table(

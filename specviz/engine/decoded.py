@@ -70,8 +70,8 @@ class Decoded:
                 collected[tap].append(rows.taps[tap])
             pending.append(rows.logits[-1:])
             row = rows.logits[-1:]
-            greedy = sampling.temperature == 0
-            self.tokens.append(int(row.argmax()) if greedy else dice.draw(sampling.probs(row)[0]))
+            token = int(row.argmax()) if sampling.greedy else dice.draw(sampling.probs(row)[0])
+            self.tokens.append(token)
             size, last = len(self.tokens), self.tokens[-1]
             if size == max_new_tokens or (last in target.eos_ids and size < max_new_tokens):
                 target.synchronize()

@@ -60,9 +60,9 @@ def positions_table(
     logp: Sequence[float],
     rank: Sequence[int],
     codec: Codec,
-    logp_sampled: Sequence[float] | None = None,
+    logp_sampled: Sequence[float],
 ) -> pa.Table:
-    """The `positions` rows of one output; greedy tokens have ln p as decoded = 0."""
+    """The `positions` rows of one output; of greedy tokens `logp_sampled` is 0."""
     n = len(tokens)
     columns = {
         "seq": np.full(n, seq),
@@ -81,7 +81,7 @@ def positions_table(
         "top_logp": stats.top_logp,
         "logp": np.asarray(logp),
         "rank": np.asarray(rank),
-        "logp_sampled": np.zeros(n) if logp_sampled is None else np.asarray(logp_sampled),
+        "logp_sampled": np.asarray(logp_sampled),
         "repeated": repeated(tokens),
     }
     return _table("positions", columns, 1)

@@ -60,6 +60,11 @@ class Sampling:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p!r}.")
 
+    @property
+    def greedy(self) -> bool:
+        """Whether nothing is left to chance."""
+        return self.temperature == 0
+
     def probs(self, logits: torch.Tensor) -> torch.Tensor:
         """Probabilities [n, vocabulary] of logits [n, vocabulary], on their device.
 
@@ -76,7 +81,7 @@ class Sampling:
                 f"{logits.dtype} {tuple(logits.shape)}."
             )
         wide = in_full(logits)
-        if self.temperature == 0:
+        if self.greedy:
             return one_hot(wide.argmax(-1), wide.shape[-1]).to(wide)
         # The maximum goes first: a tiny temperature would overflow.
         p = ((wide - wide.amax(-1, keepdim=True)) / self.temperature).softmax(-1)

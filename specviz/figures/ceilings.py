@@ -6,7 +6,17 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.panels import groups_in
-from specviz.figures.theme import GRID, INK, LEGEND_BELOW, colours, need, records, symbols, titled
+from specviz.figures.theme import (
+    GRID,
+    INK,
+    LEGEND_BELOW,
+    bars,
+    colours,
+    need,
+    records,
+    symbols,
+    titled,
+)
 from specviz.markup import counted, escape, number
 
 _NEEDED = [
@@ -89,15 +99,7 @@ def plot_ceilings(table: pd.DataFrame, *, by: str = "content_type") -> go.Figure
             text=[f"{100 * share:.0f} %" for share in part["share"]] if m == widest else None,
             textposition="top center",
             marker={"symbol": mark[name], "size": 10, "color": tint[name]},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": part[high] - part[value],
-                "arrayminus": part[value] - part[low],
-                "thickness": 1.4,
-                "width": 3,
-                "color": tint[name],
-            },
+            error_x=bars(part[value], part[low], part[high], tint[name]),
             name=name,
             customdata=[
                 f"{escape(row['drafter'])}, {escape(row[by])}: {number(row[low])} to "

@@ -9,11 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from specviz.figures.theme import LEGEND_BELOW, band, colours, records, symbols, titled
+from specviz.figures.theme import FEW, band, colours, panelled, records, symbols
 from specviz.markup import counted, escape
 
-#: Points that rest on fewer than this are drawn hollow.
-FEW = 20
 _MOST_COLUMNS = 3
 _MOST_BANDS = 6  # more would cover each other; the tooltips keep the intervals
 
@@ -77,15 +75,8 @@ def panels(
             figure.update_xaxes(title_text=x_title, dtick=1 if table[x].max() <= 20 else 5, **where)
     for row in range(1, rows + 1):
         figure.update_yaxes(title_text=y_title, row=row, col=1)
-    titled(figure, title)
-    figure.update_annotations(font_size=13)
-    figure.update_layout(
-        margin_t=figure.layout.margin.t + 16,
-        margin_b=92,
-        legend=LEGEND_BELOW,
-        height=figure.layout.height + 260 * (rows - 1),
-    )
-    return figure
+    panelled(figure, title)
+    return figure.update_layout(height=figure.layout.height + 260 * (rows - 1))
 
 
 def groups_in(table: pd.DataFrame, by: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.figures.theme import INK, colours, counts, need, records, symbols, titled
+from specviz.figures.theme import INK, bars, colours, counts, need, records, symbols, titled
 from specviz.markup import escape, number
 
 
@@ -58,15 +58,7 @@ def plot_policies(
             y=[policies.index(name) + offset for name in part["policy"].astype(str)],
             mode="markers",
             marker={"symbol": mark[group], "size": 9, "color": tint[group]},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": part[high] - part[value],
-                "arrayminus": part[value] - part[low],
-                "thickness": 1.4,
-                "width": 3,
-                "color": tint[group],
-            },
+            error_x=bars(part[value], part[low], part[high], tint[group]),
             name=escape(group),
             customdata=[
                 f"{escape(str(row['policy']))}: {number(row[low])} to {number(row[high])}"

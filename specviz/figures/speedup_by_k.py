@@ -10,14 +10,13 @@ from plotly.subplots import make_subplots
 
 from specviz.figures.theme import (
     INK,
-    LEGEND_BELOW,
     band,
     colours,
     counts,
     need,
+    panelled,
     records,
     symbols,
-    titled,
 )
 from specviz.markup import escape, number
 
@@ -110,15 +109,8 @@ def plot_speedup_by_k(
         figure.update_xaxes(title_text=below, row=1, col=column)
     figure.add_hline(y=1, line={"color": INK, "width": 1.2, "dash": "dash"})
     figure.update_yaxes(title_text="modelled speed-up over plain decoding (x)", row=1, col=1)
-    titled(figure, _finding(best, costs[0], by, drafter))
-    figure.update_annotations(font_size=13)
-    figure.update_layout(
-        margin_t=figure.layout.margin.t + 34,
-        margin_b=92,
-        legend=LEGEND_BELOW,
-        height=460,
-    )
-    return figure
+    panelled(figure, _finding(best, costs[0], by, drafter), above=34)
+    return figure.update_layout(height=460)
 
 
 def _panel_title(cost: str, provenance: str) -> str:

@@ -6,12 +6,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from specviz.figures.theme import LEGEND_BELOW, band, colours, need, records, symbols, titled
+from specviz.figures.theme import FEW, band, colours, need, panelled, records, symbols
 from specviz.markup import counted, escape
 
 _MOST_BANDS = 5
-#: Depths reached by fewer rounds than this are drawn hollow.
-FEW_ROUNDS = 20
 
 
 def plot_survival(
@@ -67,7 +65,7 @@ def plot_survival(
         rest, shapes = [""] * len(part), [mark[group]] * len(part)
         if "at_risk" in part.columns:
             rest = [f"<br>{counted(n, 'round')} reached it" for n in part["at_risk"]]
-            shapes = [mark[group] + ("-open" if n < FEW_ROUNDS else "") for n in part["at_risk"]]
+            shapes = [mark[group] + ("-open" if n < FEW else "") for n in part["at_risk"]]
         for column, measure in ((1, "survival"), (2, "hazard_accept")):
             figure.add_scatter(
                 x=part["depth"],
@@ -88,14 +86,7 @@ def plot_survival(
     )
     figure.update_yaxes(range=[0, 1.03], tickformat=".0%")
     figure.update_yaxes(title_text="share of rounds", row=1, col=1)
-    titled(figure, _finding(table, by, k, drafter))
-    figure.update_annotations(font_size=13)
-    figure.update_layout(
-        margin_t=figure.layout.margin.t + 16,
-        margin_b=92,
-        legend=LEGEND_BELOW,
-    )
-    return figure
+    return panelled(figure, _finding(table, by, k, drafter))
 
 
 def _finding(table: pd.DataFrame, by: str, k: int | None, drafter: str) -> str:

@@ -86,6 +86,8 @@ TEMPLATE = go.layout.Template(
         "hovermode": "closest",
     }
 )
+#: Points that rest on fewer than this are drawn hollow.
+FEW = 20
 #: A legend below the plot, clear of the axis titles.
 LEGEND_BELOW = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
 
@@ -145,6 +147,28 @@ def band(part: pd.DataFrame, x: str, colour: str) -> go.Scatter:
         mode="lines",
         hoverinfo="skip",
         showlegend=False,
+    )
+
+
+def bars(value: pd.Series, low: pd.Series, high: pd.Series, colour: str) -> dict[str, Any]:
+    """An interval around points, as plotly's error_x or error_y."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": high - value,
+        "arrayminus": value - low,
+        "thickness": 1.4,
+        "width": 3,
+        "color": colour,
+    }
+
+
+def panelled(figure: go.Figure, finding: str, above: int = 16) -> go.Figure:
+    """`titled`, with room for the panels' own titles and a legend below."""
+    titled(figure, finding)
+    figure.update_annotations(font_size=13)
+    return figure.update_layout(
+        margin_t=figure.layout.margin.t + above, margin_b=92, legend=LEGEND_BELOW
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specviz as sv
-from specviz.campaign import capture, prompt_seed
+from specviz.campaign import capture
 from specviz.drafters.block import BlockDrafter
 from specviz.drafters.markov import MarkovDrafter
 from specviz.drafters.mtp import MtpDrafter
@@ -18,7 +18,7 @@ from specviz.engine.acceptance import SampleMatch
 from specviz.engine.loop import generate
 from specviz.engine.sampling import GREEDY, RAW, Sampling
 from specviz.policies import FixedK
-from specviz.prompt_set import Prompt
+from specviz.prompt_set import Prompt, prompt_seed
 from specviz.targets.toy import MarkovModel
 from specviz.trace import Trace, TraceError, load_trace
 from tests.block_models import fitted_block, fitted_mtp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -95,6 +96,21 @@ def paths(draft: Draft) -> list[tuple[int, ...]]:
     return ways
 
 
+def logp(model: MarkovModel, path: tuple[int, ...]) -> float:
+    """ln of the probability of a path behind the text."""
+    return sum(float(model.logits([*TEXT, *path[:j]])[path[j]]) for j in range(len(path)))
+
+
+def same_ranking(
+    model: MarkovModel, mine: list[tuple[int, ...]], theirs: Sequence[tuple[int, ...]]
+) -> None:
+    """The same paths in the same order, but where two take the same steps in another order: these
+    tie, and rounding alone ranks them."""
+    assert len(set(mine)) == len(mine) == len(theirs)
+    for one, other in zip(mine, theirs, strict=True):
+        assert one == other or math.isclose(logp(model, one), logp(model, other), rel_tol=1e-12)
+
+
 def same(one: Draft, other: Draft) -> None:
     assert (one.anchor, one.tokens, one.parents) == (other.anchor, other.tokens, other.parents)
     for column in ("logq", "entropy", "confidence"):
@@ -152,18 +168,13 @@ def test_a_tree_one_node_wide_is_the_chain(seed: int, k: int) -> None:
 def test_best_first_equals_brute_force(seed: int, budget: int, depth: int) -> None:
     model = MarkovModel.random(3, seed=seed)
     chance = {
-        path: math.exp(
-            sum(float(model.logits([*TEXT, *path[:j]])[path[j]]) for j in range(len(path)))
-        )
+        path: math.exp(logp(model, path))
         for d in range(1, depth + 1)
         for path in product(range(3), repeat=d)
     }
     draft = BestFirst(budget, depth).grow(ToyGrower(model), TEXT[-1])
     ranked = sorted(chance, key=lambda path: -chance[path])
-    # Paths through the same steps in another order tie, and rounding alone ranks them.
-    assert [chance[path] for path in paths(draft)] == pytest.approx(
-        [chance[path] for path in ranked[:budget]]
-    )
+    same_ranking(model, paths(draft), ranked[:budget])
     assert expected_accepted(draft.parents, draft.confidence) == pytest.approx(
         sum(chance[path] for path in ranked[:budget])
     )
@@ -176,15 +187,7 @@ def test_best_first_equals_the_tree_of_the_theory(seed: int, budget: int, depth:
     model = MarkovModel.random(5, seed=seed)
     draft = BestFirst(budget, depth).grow(ToyGrower(model), TEXT[-1])
     theory = best_tree(lambda path: model.logits([*TEXT, *path]).exp(), budget, depth)
-
-    def chance(path: tuple[int, ...]) -> float:
-        return math.exp(
-            sum(float(model.logits([*TEXT, *path[:j]])[path[j]]) for j in range(len(path)))
-        )
-
-    mine = [*map(chance, map(tuple, paths(draft)))]
-    assert mine == pytest.approx([*map(chance, theory.paths)])  # ties: see above
-    assert len(set(paths(draft))) == len(mine)
+    same_ranking(model, paths(draft), theory.paths)
 
 
 def test_best_first_on_published_marginals() -> None:
@@ -257,9 +260,7 @@ def test_dynamic_equals_the_paper_s_two_steps(
 ) -> None:
     model = MarkovModel.random(4, seed=seed)
 
-    def chance(path: tuple[int, ...]) -> float:
-        return sum(float(model.logits([*TEXT, *path[:j]])[path[j]]) for j in range(len(path)))
-
+    chance = partial(logp, model)
     level: list[tuple[int, ...]] = [()]
     pool: list[tuple[int, ...]] = []
     for _ in range(depth):

@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specviz.campaign import capture, prompt_seed
+from specviz.campaign import capture
 from specviz.drafters.ngram import NGram
 from specviz.engine.acceptance import Greedy, Rejection, SampleMatch, SharedNoise
 from specviz.engine.block_verify import BlockVerify
 from specviz.engine.loop import generate
 from specviz.engine.lossy import Lenience, ProbabilityGap, ProbabilityRatio, TopM, Typical
 from specviz.policies import FixedK
-from specviz.prompt_set import Prompt
+from specviz.prompt_set import Prompt, prompt_seed
 from specviz.trace import Trace, TraceError, load_trace
 from specviz.trials import run_prompts
 from tests.models import tiny_target, toy_pair
