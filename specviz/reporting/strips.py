@@ -18,13 +18,14 @@ def strips(trace: Trace, runs: Sequence[tuple[Replay, int]], shown: Collection[s
     trace
         Anything; without positions the answer is empty.
     runs
-        Per drafter its replay and the k of it; without any, the rounds of the trace are marked.
+        Per drafter its replay and the k of it; without any, the rounds of the trace are marked,
+        if it has some: a sampled capture has none.
     shown
         The content types that have room on the page.
     """
     if trace.positions.empty:
         return ""
-    rounds, run = trace.rounds, "the live run"
+    rounds, run = (None, "") if trace.rounds.empty else (trace.rounds, "the live run")
     if runs:
         longest, k = max(runs, key=lambda pair: pair[0].tokens_per_round)
         rounds, run = longest.rounds, f"{longest.drafters[0]} at k = {k}"
@@ -32,8 +33,9 @@ def strips(trace: Trace, runs: Sequence[tuple[Replay, int]], shown: Collection[s
     firsts = firsts[firsts["content_type"].isin(list(shown))]
     parts = [
         "<h2>Token by token</h2><p>One example of each content type, the first captured. "
-        "The stronger the orange, the less sure the target; hover over a token for its "
-        f"numbers. The underlines show the rounds of {escape(run)}.</p>"
+        "The stronger the orange, the less sure the target; hover over a token for its numbers."
+        + (f" The underlines show the rounds of {escape(run)}." if run else "")
+        + "</p>"
     ]
     for i, sequence in enumerate(firsts.to_dict("records")):
         strip = strip_of(trace, sequence["seq"], rounds, legend=i == 0)

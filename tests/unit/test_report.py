@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from plotly.offline import get_plotlyjs
 
+from specviz.bundled import bundled_trace
 from specviz.cost import CostModel
 from specviz.presets import t4_like
 from specviz.reporting import report
@@ -78,6 +79,14 @@ def test_pictures_tables_and_strips_are_there(page):
     assert own(page).count('"displaylogo": false') == 7
     assert "With and without repeated text, k = 7" in page
     assert "Drafters side by side" in page
+
+
+def test_a_sampled_capture_shows_no_rounds_that_nobody_ran(tmp_path):
+    text = prose(written(tmp_path, bundled_trace("smollm2-sampled")))
+    assert "sampled, temperature 1" in text
+    assert "Token by token" in text
+    assert "live run" not in text
+    assert "accepted draft token" not in text
 
 
 def test_provenance_is_in_the_footer(page):
