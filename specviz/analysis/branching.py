@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr, log_softmax
+from scipy.special import entr, log_softmax, logsumexp
 
 from specviz.analysis.content import entropy_by
 
@@ -33,6 +33,8 @@ __all__ = [
 
 #: Slack of a cumulative sum, so that an exact tie is not missed by rounding.
 _TINY = 1e-9
+#: How far from 1 probabilities may sum that come from rounded numbers.
+_SLACK = 1e-3
 
 
 def hill(p: ArrayLike, order: float) -> Any:
@@ -64,7 +66,14 @@ def hill(p: ArrayLike, order: float) -> Any:
         return _plain(1 / probs.max(axis=-1))
     if order == 0:
         return _plain((probs > 0).sum(axis=-1).astype(float))
-    return _plain((probs**order).sum(axis=-1) ** (1 / (1 - order)))
+    # In logarithms: near order 1 the sum of powers is 1 but for rounding, and at high orders
+    # every power underflows.
+    lp = np.log(np.where(probs > 0, probs, 1.0))
+    if abs(order - 1) < 0.1:
+        log_sum = np.log1p((probs * np.expm1((order - 1) * lp)).sum(axis=-1))
+    else:
+        log_sum = logsumexp(np.where(probs > 0, order * lp, -np.inf), axis=-1)
+    return _plain(np.exp(log_sum / (1 - order)))
 
 
 def entropy(logits: ArrayLike) -> Any:
@@ -202,6 +211,8 @@ def entropy_interval(top_logprobs: ArrayLike, vocabulary: int) -> tuple[Any, Any
     ----------
     top_logprobs
         ln p over the last axis, normalised over the whole vocabulary (not over the K).
+        The K likeliest, in any order: a sampled token that a server adds to them without its
+        being one has to be left out.
     vocabulary
         V, the number of tokens that can occur.
 
@@ -210,18 +221,26 @@ def entropy_interval(top_logprobs: ArrayLike, vocabulary: int) -> tuple[Any, Any
     tuple
         Lower and upper bound: the remaining probability in tokens as likely as the last one
         known, or spread evenly over the V - K others.
+
+    Raises
+    ------
+    ValueError
+        When they sum to more than 1, or leave more than V - K tokens as likely as the last can
+        hold: V is then too small, or they are not the likeliest.
+
+    See Also
+    --------
+    specviz.analysis.branching_bounds : other orders, nuclei and means from the same logs.
+
+    Examples
+    --------
+    >>> low, high = entropy_interval(np.log([0.5, 0.25]), 4)     # the rest: .25, or .125 twice
+    >>> round(low, 4), round(high, 4)
+    (1.0397, 1.213)
     """
-    _vocabulary(vocabulary)
-    lp = np.asarray(top_logprobs, dtype=float)
+    lp, rest = top_and_rest(top_logprobs, vocabulary)
     known = lp.shape[-1]
-    rest = 1 - np.exp(lp).sum(axis=-1)
-    if known > vocabulary or np.any(~(rest > -1e-3)):
-        raise ValueError(
-            "top_logprobs must be true log-probabilities of at most V tokens: theirs sum to "
-            f"{float(np.max(1 - rest)):.4f} over {known} of {vocabulary}."
-        )
-    rest = np.maximum(rest, 0.0)
-    held = -(np.exp(lp) * np.where(np.isneginf(lp), 0.0, lp)).sum(axis=-1)
+    held = entr(np.exp(lp)).sum(axis=-1)
     least = lp.min(axis=-1)
     low = held + np.where(rest > 0, -rest * np.where(np.isneginf(least), 0.0, least), 0.0)
     spread = np.log(max(vocabulary - known, 1)) - np.log(np.where(rest > 0, rest, 1.0))
@@ -250,6 +269,28 @@ def ebf_means(entropy: ArrayLike) -> tuple[float, float]:
     return float(np.exp(h.mean())), float(np.exp(h).mean())
 
 
+def top_and_rest(top_logprobs: ArrayLike, vocabulary: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """ln p of the K likeliest, and the probability that is left; refused as `entropy_interval`."""
+    _vocabulary(vocabulary)
+    lp = np.asarray(top_logprobs, dtype=float)
+    known = lp.shape[-1] if lp.ndim else 0
+    if not known or np.any(np.isnan(lp)):
+        raise ValueError("top_logprobs must hold log-probabilities (nats) over the last axis.")
+    rest = np.asarray(1 - np.exp(lp).sum(axis=-1))
+    if known > vocabulary or np.any(~(rest > -_SLACK)):
+        raise ValueError(
+            "top_logprobs must be true log-probabilities of at most V tokens: theirs sum to "
+            f"{float(np.max(1 - rest)):.4f} over {known} of {vocabulary}."
+        )
+    if np.any(rest > (vocabulary - known) * np.exp(lp.min(axis=-1)) + _SLACK):
+        raise ValueError(
+            f"The {vocabulary - known} tokens that are not listed hold {float(rest.max()):.4f}, "
+            "more than they can if none is likelier than the last one listed: give the K likeliest "
+            "tokens only, and the whole vocabulary's size."
+        )
+    return lp, np.maximum(rest, 0.0) if known < vocabulary else np.zeros_like(rest)
+
+
 def _least(p: NDArray[Any]) -> NDArray[Any]:
     m = np.floor(1 / p + _TINY)
     return np.asarray(m * entr(p) + entr(np.maximum(1 - m * p, 0.0)))
@@ -274,13 +315,13 @@ def _probabilities(p: ArrayLike) -> NDArray[np.float64]:
     if probs.ndim == 0 or probs.shape[-1] == 0 or np.any(~(probs >= 0)):
         raise ValueError("Probabilities must be numbers of at least 0 over the last axis.")
     totals = probs.sum(axis=-1)
-    if np.any(np.abs(totals - 1) > 1e-3):
+    if np.any(np.abs(totals - 1) > _SLACK):
         worst = float(np.ravel(totals)[np.argmax(np.abs(np.ravel(totals) - 1))])
         raise ValueError(
             f"Probabilities must sum to 1 over the last axis, not to {worst:.4f}: pass logits "
             "to `entropy` instead, or normalise them."
         )
-    return probs
+    return np.asarray(probs / totals[..., None])
 
 
 def _logits(logits: ArrayLike) -> NDArray[np.float64]:

@@ -1,0 +1,105 @@
+"""The discrete-time logit behind the hazard model: its terms, its design, its fit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specviz.analysis.resampling import Floats
+
+#: Covariates of a hazard table, and what one unit of each is.
+TERMS = {
+    "depth": "drafted tokens up to and with this one",
+    "entropy": "the target's entropy there, nats",
+    "ln_ebf_inf": "-ln p_max of the target there, nats",
+    "margin": "ln p(first) - ln p(second) of the target there, nats",
+    "draft_confidence": "the drafter's own score in [0, 1]",
+    "draft_entropy": "entropy of the drafter's distribution, nats",
+    "content_type": "kind of text, against the first",
+    "repeated": "whether the output's token there ends a 12-gram seen before",
+}
+#: What a target alone says of a position; known only once it is verified.
+OF_TARGET = ("entropy", "ln_ebf_inf", "margin")
+
+
+def checked_terms(table: pd.DataFrame, terms: Sequence[str] | None) -> list[str]:
+    """The terms to fit; by default all that can be, but for draft_entropy."""
+    missing = [c for c in ("prompt_id", "accepted", "drafter", *TERMS) if c not in table]
+    if missing:
+        raise ValueError(f"This table lacks the column {missing[0]!r}: make it with hazard_table.")
+    if isinstance(terms, str):
+        raise ValueError(f"terms is a list of names: [{terms!r}].")
+    if terms is None:
+        usual = [name for name in TERMS if name != "draft_entropy"]
+        return [name for name in usual if not _unfit(table, name)]
+    for name in terms:
+        if name not in TERMS:
+            raise ValueError(f"No term {name!r}; there are {', '.join(TERMS)}.")
+        if _unfit(table, name):
+            raise ValueError(f"The term {name!r} {_unfit(table, name)}: leave it out.")
+    return list(dict.fromkeys(terms))
+
+
+def _unfit(table: pd.DataFrame, name: str) -> str:
+    """Why no coefficient can be given to this term; "" where one can."""
+    if table[name].nunique() < 2:
+        return "does not vary in this table"
+    if name in ("content_type", "repeated"):  # with odds of 0 or infinity no logit ends
+        fates = table.groupby(name)["accepted"].nunique()
+        if (fates < 2).any():
+            return f"is {fates.idxmin()} only for tokens of one fate"
+    return ""
+
+
+def reference_type(table: pd.DataFrame) -> str:
+    return str(table["content_type"].iloc[0])
+
+
+def design(table: pd.DataFrame, terms: Sequence[str]) -> tuple[Floats, list[str]]:
+    """Intercept, then the terms; a content type is one column per type but the first."""
+    names, columns = ["intercept"], [np.ones(len(table))]
+    for term in terms:
+        if term == "content_type":
+            for kind in list(dict.fromkeys(table[term]))[1:]:
+                names.append(f"content_type[{kind}]")
+                columns.append((table[term] == kind).to_numpy(dtype=float))
+        else:
+            names.append(term)
+            columns.append(table[term].to_numpy(dtype=float))
+    x = np.column_stack(columns)
+    if not np.isfinite(x).all():
+        bad = names[int(np.flatnonzero(~np.isfinite(x).all(axis=0))[0])]
+        raise ValueError(f"The term {bad!r} is missing in some rows: leave it out.")
+    return x, names
+
+
+def fit_logit(x: Floats, y: Floats, cluster: NDArray[np.intp] | None = None) -> Any:
+    """A logit; with clusters their robust covariance."""
+    try:
+        import statsmodels.api as sm
+        from statsmodels.tools.sm_exceptions import PerfectSeparationWarning
+    except ImportError:
+        raise ImportError(
+            "Hazard models need statsmodels: pip install 'specviz-decoding[stats]'."
+        ) from None
+    if y.min() == y.max():
+        raise ValueError("All these tokens had one fate, so there is nothing to model.")
+    how = {} if cluster is None else {"cov_type": "cluster", "cov_kwds": {"groups": cluster}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PerfectSeparationWarning)
+        try:
+            return sm.GLM(y, x, family=sm.families.Binomial()).fit(use_t=cluster is not None, **how)
+        except PerfectSeparationWarning:
+            raise ValueError(
+                "These terms separate accepted from rejected tokens, so no odds can be given: "
+                "use fewer terms."
+            ) from None
+
+
+def chance_of(x: Floats, params: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-(x @ params))))
