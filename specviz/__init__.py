@@ -52,39 +52,39 @@ _HOME = {
     "Trace": "specviz.trace",
     "load_trace": "specviz.trace",
     "bundled_trace": "specviz.bundled",
-    "replay": "specviz.analysis.replay",
-    "optimal_k": "specviz.analysis.optimal_k",
-    "oracle": "specviz.analysis.oracle",
-    "regret": "specviz.analysis.oracle",
-    "compare_drafters": "specviz.analysis.controls",
-    "compare_policies": "specviz.analysis.levers",
-    "drift_table": "specviz.analysis.drift",
-    "family_table": "specviz.analysis.families",
-    "family_report": "specviz.analysis.family_report",
-    "depth_match": "specviz.analysis.ceilings",
-    "recall_lengths": "specviz.analysis.ceilings",
-    "reanchoring_gain": "specviz.analysis.reanchoring",
-    "which_ceiling": "specviz.analysis.ceiling_table",
-    "measured_bounds": "specviz.analysis.measured_bounds",
-    "iid_check": "specviz.analysis.independence",
-    "audit": "specviz.analysis.audit",
-    "audit_together": "specviz.analysis.audit_together",
-    "read_claims": "specviz.analysis.claims",
-    "audit_claims": "specviz.analysis.claims",
-    "audit_groups": "specviz.analysis.claims",
-    "capacity": "specviz.analysis.capacity",
-    "capacity_from_figures": "specviz.analysis.capacity",
-    "SLA": "specviz.analysis.capacity",
-    "KVShape": "specviz.analysis.memory",
-    "speculation_memory": "specviz.analysis.memory",
-    "replay_sampled": "specviz.analysis.replay_sampled",
-    "hazard_table": "specviz.analysis.hazards",
-    "hazard_model": "specviz.analysis.hazards",
-    "residual_type_effect": "specviz.analysis.hazards",
-    "hazard_curve": "specviz.analysis.hazard_curves",
-    "optimal_k_by_ebf": "specviz.analysis.optimal_k_by_ebf",
-    "EBFSteps": "specviz.analysis.ebf_steps",
-    "compare_survival": "specviz.analysis.survival_groups",
+    "replay": "specviz.analysis.replays.replay",
+    "optimal_k": "specviz.analysis.replays.optimal_k",
+    "oracle": "specviz.analysis.replays.oracle",
+    "regret": "specviz.analysis.replays.oracle",
+    "compare_drafters": "specviz.analysis.drafting.controls",
+    "compare_policies": "specviz.analysis.levers.compare",
+    "drift_table": "specviz.analysis.levers.drift",
+    "family_table": "specviz.analysis.drafting.families",
+    "family_report": "specviz.analysis.drafting.family_report",
+    "depth_match": "specviz.analysis.ceilings.candidates",
+    "recall_lengths": "specviz.analysis.ceilings.candidates",
+    "reanchoring_gain": "specviz.analysis.drafting.reanchoring",
+    "which_ceiling": "specviz.analysis.ceilings.which",
+    "measured_bounds": "specviz.analysis.ceilings.measured",
+    "iid_check": "specviz.analysis.ceilings.independence",
+    "audit": "specviz.analysis.audits.audit",
+    "audit_together": "specviz.analysis.audits.together",
+    "read_claims": "specviz.analysis.audits.claims",
+    "audit_claims": "specviz.analysis.audits.claims",
+    "audit_groups": "specviz.analysis.audits.claims",
+    "capacity": "specviz.analysis.serving.capacity",
+    "capacity_from_figures": "specviz.analysis.serving.capacity",
+    "SLA": "specviz.analysis.serving.capacity",
+    "KVShape": "specviz.analysis.serving.memory",
+    "speculation_memory": "specviz.analysis.serving.memory",
+    "replay_sampled": "specviz.analysis.replays.sampled",
+    "hazard_table": "specviz.analysis.hazards.model",
+    "hazard_model": "specviz.analysis.hazards.model",
+    "residual_type_effect": "specviz.analysis.hazards.model",
+    "hazard_curve": "specviz.analysis.hazards.curves",
+    "optimal_k_by_ebf": "specviz.analysis.ebf.optimal_k",
+    "EBFSteps": "specviz.analysis.ebf.steps",
+    "compare_survival": "specviz.analysis.survival.groups",
     "drafter_cards": "specviz.cards",
     "learning_log": "specviz.cards",
     "report": "specviz.reporting",
@@ -93,39 +93,39 @@ _HOME = {
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
-    from specviz.analysis.audit import audit as audit
-    from specviz.analysis.audit_together import audit_together as audit_together
-    from specviz.analysis.capacity import SLA as SLA
-    from specviz.analysis.capacity import capacity as capacity
-    from specviz.analysis.capacity import capacity_from_figures as capacity_from_figures
-    from specviz.analysis.ceiling_table import which_ceiling as which_ceiling
-    from specviz.analysis.ceilings import depth_match as depth_match
-    from specviz.analysis.ceilings import recall_lengths as recall_lengths
-    from specviz.analysis.claims import audit_claims as audit_claims
-    from specviz.analysis.claims import audit_groups as audit_groups
-    from specviz.analysis.claims import read_claims as read_claims
-    from specviz.analysis.controls import compare_drafters as compare_drafters
-    from specviz.analysis.drift import drift_table as drift_table
-    from specviz.analysis.ebf_steps import EBFSteps as EBFSteps
-    from specviz.analysis.families import family_table as family_table
-    from specviz.analysis.family_report import family_report as family_report
-    from specviz.analysis.hazard_curves import hazard_curve as hazard_curve
-    from specviz.analysis.hazards import hazard_model as hazard_model
-    from specviz.analysis.hazards import hazard_table as hazard_table
-    from specviz.analysis.hazards import residual_type_effect as residual_type_effect
-    from specviz.analysis.independence import iid_check as iid_check
-    from specviz.analysis.levers import compare_policies as compare_policies
-    from specviz.analysis.measured_bounds import measured_bounds as measured_bounds
-    from specviz.analysis.memory import KVShape as KVShape
-    from specviz.analysis.memory import speculation_memory as speculation_memory
-    from specviz.analysis.optimal_k import optimal_k as optimal_k
-    from specviz.analysis.optimal_k_by_ebf import optimal_k_by_ebf as optimal_k_by_ebf
-    from specviz.analysis.oracle import oracle as oracle
-    from specviz.analysis.oracle import regret as regret
-    from specviz.analysis.reanchoring import reanchoring_gain as reanchoring_gain
-    from specviz.analysis.replay import replay as replay
-    from specviz.analysis.replay_sampled import replay_sampled as replay_sampled
-    from specviz.analysis.survival_groups import compare_survival as compare_survival
+    from specviz.analysis.audits.audit import audit as audit
+    from specviz.analysis.audits.claims import audit_claims as audit_claims
+    from specviz.analysis.audits.claims import audit_groups as audit_groups
+    from specviz.analysis.audits.claims import read_claims as read_claims
+    from specviz.analysis.audits.together import audit_together as audit_together
+    from specviz.analysis.ceilings.candidates import depth_match as depth_match
+    from specviz.analysis.ceilings.candidates import recall_lengths as recall_lengths
+    from specviz.analysis.ceilings.independence import iid_check as iid_check
+    from specviz.analysis.ceilings.measured import measured_bounds as measured_bounds
+    from specviz.analysis.ceilings.which import which_ceiling as which_ceiling
+    from specviz.analysis.drafting.controls import compare_drafters as compare_drafters
+    from specviz.analysis.drafting.families import family_table as family_table
+    from specviz.analysis.drafting.family_report import family_report as family_report
+    from specviz.analysis.drafting.reanchoring import reanchoring_gain as reanchoring_gain
+    from specviz.analysis.ebf.optimal_k import optimal_k_by_ebf as optimal_k_by_ebf
+    from specviz.analysis.ebf.steps import EBFSteps as EBFSteps
+    from specviz.analysis.hazards.curves import hazard_curve as hazard_curve
+    from specviz.analysis.hazards.model import hazard_model as hazard_model
+    from specviz.analysis.hazards.model import hazard_table as hazard_table
+    from specviz.analysis.hazards.model import residual_type_effect as residual_type_effect
+    from specviz.analysis.levers.compare import compare_policies as compare_policies
+    from specviz.analysis.levers.drift import drift_table as drift_table
+    from specviz.analysis.replays.optimal_k import optimal_k as optimal_k
+    from specviz.analysis.replays.oracle import oracle as oracle
+    from specviz.analysis.replays.oracle import regret as regret
+    from specviz.analysis.replays.replay import replay as replay
+    from specviz.analysis.replays.sampled import replay_sampled as replay_sampled
+    from specviz.analysis.serving.capacity import SLA as SLA
+    from specviz.analysis.serving.capacity import capacity as capacity
+    from specviz.analysis.serving.capacity import capacity_from_figures as capacity_from_figures
+    from specviz.analysis.serving.memory import KVShape as KVShape
+    from specviz.analysis.serving.memory import speculation_memory as speculation_memory
+    from specviz.analysis.survival.groups import compare_survival as compare_survival
     from specviz.bundled import bundled_trace as bundled_trace
     from specviz.campaign import capture as capture
     from specviz.cards import drafter_cards as drafter_cards

@@ -24,8 +24,8 @@ from measure import HOLD, POOLS, keep
 from torch import nn
 
 import specviz as sv
-from specviz.analysis.oracle import best_fixed
-from specviz.analysis.switching import fit_choices
+from specviz.analysis.levers.switching import fit_choices
+from specviz.analysis.replays.oracle import best_fixed
 from specviz.engine.protocols import Draft
 from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.policies.adaptive import ContentAdaptive

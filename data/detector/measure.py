@@ -21,9 +21,9 @@ import torch
 from build import CLASSES, DRAFTERS, HELD_OUT, HERE, SEED, WORK, fitted
 
 import specviz as sv
-from specviz.analysis.oracle import best_fixed, regret
-from specviz.analysis.replay import replay
-from specviz.analysis.switching import content_of, detection, fit_choices, speed_ratio
+from specviz.analysis.levers.switching import content_of, detection, fit_choices, speed_ratio
+from specviz.analysis.replays.oracle import best_fixed, regret
+from specviz.analysis.replays.replay import replay
 from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.policies.adaptive import ContentAdaptive
 from specviz.policies.detector import Detector, load_detector

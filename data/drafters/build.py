@@ -24,9 +24,9 @@ import pandas as pd
 import torch
 
 import specviz as sv
-from specviz.analysis.ceilings import depth_match, recall_lengths
-from specviz.analysis.controls import compare_drafters
-from specviz.analysis.families import family_table
+from specviz.analysis.ceilings.candidates import depth_match, recall_lengths
+from specviz.analysis.drafting.controls import compare_drafters
+from specviz.analysis.drafting.families import family_table
 from specviz.drafters.trained import CARD, WEIGHTS
 from specviz.prompt_set import Prompt
 from specviz.training.corpus import build_corpus, default_taps, load_corpus

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import specviz as sv
-from specviz.analysis.tree_rounds import rank_acceptance
+from specviz.analysis.replays.tree_rounds import rank_acceptance
 from specviz.engine.tree_drafts import Trie
 from specviz.engine.tree_shapes import BestFirst, Dynamic, Sequoia
 from specviz.trace.schema import table_schemas

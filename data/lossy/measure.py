@@ -19,8 +19,8 @@ import pandas as pd
 import torch
 
 import specviz as sv
-from specviz.analysis.drift import drift_table
-from specviz.analysis.task_checks import asks_for
+from specviz.analysis.levers.drift import drift_table
+from specviz.analysis.levers.task_checks import asks_for
 from specviz.engine.acceptance import Greedy, Rejection
 from specviz.engine.lossy import Lenience, ProbabilityGap, ProbabilityRatio, TopM, Typical
 from specviz.policies import FixedK

@@ -225,7 +225,7 @@ class Sequoia:
     Sequoia (Chen et al. 2024, arXiv:2402.12374) finds the shape by a dynamic programme. As
     chances depend on the rank only, the nodes of greatest product are the same optimum (T5.3),
     and they are nested by budget. The value of the programme is
-    `specviz.analysis.tree_theory.sequoia_tau`; a test holds the two together. Ranks of share 0
+    `specviz.analysis.theory.tree.sequoia_tau`; a test holds the two together. Ranks of share 0
     are left out, so that the tree may stay below its budget.
 
     Drafter forwards: one per level of the shape.

@@ -1,6 +1,7 @@
 """Pictures: pure functions from tables to plotly figures. They compute nothing but layout."""
 
 from specviz.figures.ceilings import plot_ceilings
+from specviz.figures.claims import plot_claims
 from specviz.figures.depth_match import plot_depth_match
 from specviz.figures.entropy_by_type import plot_entropy_by_type
 from specviz.figures.learning import plot_learning
@@ -14,6 +15,7 @@ from specviz.figures.survival import plot_survival
 
 __all__ = [
     "plot_ceilings",
+    "plot_claims",
     "plot_depth_match",
     "plot_entropy_by_type",
     "plot_learning",

@@ -35,7 +35,7 @@ def plot_ceilings(table: pd.DataFrame, *, by: str = "content_type") -> go.Figure
     Parameters
     ----------
     table
-        As `specviz.analysis.ceilings.recall_lengths` gives, for one k. "all" is drawn only when
+        As `specviz.recall_lengths` gives, for one k. "all" is drawn only when
         it is alone. A ceiling that lies on the chain, as that of m = 1 does, is not drawn again.
     by
         The grouping column.
@@ -60,7 +60,7 @@ def plot_ceilings(table: pd.DataFrame, *, by: str = "content_type") -> go.Figure
     >>> plot_ceilings(table).layout.title.text
     'Of what the first 16 candidates allow, the chain reaches: lm prose 50 %'
     """
-    need(table, ("drafter", by, *_NEEDED), "specviz.analysis.ceilings.recall_lengths")
+    need(table, ("drafter", by, *_NEEDED), "specviz.recall_lengths")
     if table["k"].nunique() > 1:
         raise ValueError("Draw the ceilings of one k at a time: this table holds several.")
     k = int(table["k"].iloc[0])

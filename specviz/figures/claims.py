@@ -18,7 +18,7 @@ def plot_claims(audited: pd.DataFrame) -> go.Figure:
     Parameters
     ----------
     audited
-        As `specviz.analysis.claims.audit_claims` gives.
+        As `specviz.audit_claims` gives.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def plot_claims(audited: pd.DataFrame) -> go.Figure:
     ValueError
         When a column is missing, or no claim has both numbers.
     """
-    maker = "specviz.analysis.audit_claims"
+    maker = "specviz.audit_claims"
     columns = ("id", "source", "setting", "verdict", "tokens_per_round", "speedup", "step_ratio")
     both = need(audited, columns, maker).dropna(subset=["tokens_per_round", "speedup"])
     need(both, columns, f"{maker} from claims with tokens per round and a speed-up")

@@ -19,7 +19,7 @@ def plot_depth_match(table: pd.DataFrame, *, by: str = "content_type") -> go.Fig
     Parameters
     ----------
     table
-        As `specviz.analysis.ceilings.depth_match` gives: drafter, `by`, `depth`, `match`, `low`,
+        As `specviz.depth_match` gives: drafter, `by`, `depth`, `match`, `low`,
         `high`, and optionally n_anchors and n_prompts. "all" is drawn only when it is alone.
     by
         The grouping column.
@@ -42,7 +42,7 @@ def plot_depth_match(table: pd.DataFrame, *, by: str = "content_type") -> go.Fig
     'Most often right at depth 1: code 50 % (eagle); at depth 7: code 20 % (eagle)'
     """
     columns = ("drafter", by, "depth", "match", "low", "high")
-    need(table, columns, "specviz.analysis.ceilings.depth_match")
+    need(table, columns, "specviz.depth_match")
     figure = panels(
         table,
         "depth",

@@ -19,7 +19,7 @@ def plot_length_by_k(
     Parameters
     ----------
     lengths
-        As `specviz.analysis.optimal_k.length_by_k` gives: `by`, `k`, `tokens_per_round`,
+        As `specviz.analysis.length_by_k` gives: `by`, `k`, `tokens_per_round`,
         `low`, `high`, `n_rounds`, `n_prompts`. The picture stops at its largest k.
     by
         The grouping column.
@@ -47,7 +47,7 @@ def plot_length_by_k(
     'At k = 7: code 4.20 tokens per round'
     """
     columns = (by, "k", "tokens_per_round", "low", "high")
-    need(lengths, columns, "specviz.analysis.optimal_k.length_by_k")
+    need(lengths, columns, "specviz.analysis.length_by_k")
     groups = list(dict.fromkeys(lengths[by].astype(str)))
     tint, mark = colours(groups), symbols(groups)
     figure = go.Figure()

@@ -17,7 +17,7 @@ def plot_length_by_nodes(lengths: pd.DataFrame, *, by: str = "content_type") -> 
     Parameters
     ----------
     lengths
-        As `specviz.analysis.levers.length_by_nodes` gives, of one drafter.
+        As `specviz.analysis.length_by_nodes` gives, of one drafter.
     by
         The grouping column; its colour and marker stay the same for every builder.
 
@@ -32,7 +32,7 @@ def plot_length_by_nodes(lengths: pd.DataFrame, *, by: str = "content_type") -> 
         When a column is missing or the table is empty.
     """
     columns = (by, "builder", "nodes", "tokens_per_round", "low", "high")
-    need(lengths, columns, "specviz.analysis.levers.length_by_nodes")
+    need(lengths, columns, "specviz.analysis.length_by_nodes")
     groups = list(dict.fromkeys(lengths[by].astype(str)))
     builders = list(dict.fromkeys(lengths["builder"].astype(str)))
     tint, mark = colours(groups), symbols(groups)

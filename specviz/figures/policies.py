@@ -22,7 +22,7 @@ def plot_policies(
     Parameters
     ----------
     table
-        As `specviz.analysis.levers.compare_policies` gives.
+        As `specviz.compare_policies` gives.
     value
         Column to draw; its interval is in `low` and `high`, or in VALUE_low and VALUE_high.
     by
@@ -45,7 +45,7 @@ def plot_policies(
     low, high = (
         ("low", "high") if f"{value}_low" not in table else (f"{value}_low", f"{value}_high")
     )
-    need(table, (by, "policy", value, low, high), "specviz.analysis.levers.compare_policies")
+    need(table, (by, "policy", value, low, high), "specviz.compare_policies")
     groups = list(dict.fromkeys(table[by].astype(str)))
     policies = list(dict.fromkeys(table["policy"].astype(str)))
     tint, mark = colours(groups), symbols(groups)

@@ -19,7 +19,7 @@ def plot_reanchoring(table: pd.DataFrame, *, by: str = "content_type") -> go.Fig
     Parameters
     ----------
     table
-        As `specviz.analysis.reanchoring.reanchoring_gain` gives: drafter, `by`, `k`, `j`, `gain`,
+        As `specviz.reanchoring_gain` gives: drafter, `by`, `k`, `j`, `gain`,
         `low`, `high`, `n_pairs`, `n_prompts`. Its rows over all j speak in the title only; "all"
         content types are drawn only when they are alone.
     by
@@ -44,10 +44,10 @@ def plot_reanchoring(table: pd.DataFrame, *, by: str = "content_type") -> go.Fig
     'Tokens a fresh draft gains over the old tail, over all j: prose 0.250 (block)'
     """
     columns = ("drafter", by, "k", "j", "gain", "low", "high", "n_pairs", "n_prompts")
-    need(table, columns, "specviz.analysis.reanchoring.reanchoring_gain")
+    need(table, columns, "specviz.reanchoring_gain")
     steps = table[table["j"].astype(str) != "all"]
     steps = steps.assign(j=steps["j"].astype(int))
-    need(steps, columns, "specviz.analysis.reanchoring.reanchoring_gain")
+    need(steps, columns, "specviz.reanchoring_gain")
     figure = panels(
         steps,
         "j",

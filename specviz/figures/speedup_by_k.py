@@ -36,7 +36,7 @@ def plot_speedup_by_k(
     Parameters
     ----------
     curves
-        As `specviz.analysis.optimal_k.speedup_by_k` gives, one cost model after another:
+        As `specviz.analysis.speedup_by_k` gives, one cost model after another:
         `by`, `k`, `speedup`, `low`, `high`, `cost`.
     best
         The k to mark per group and cost: `by`, `cost`, `k`, `speedup`, `low`, `high`. Left
@@ -67,7 +67,7 @@ def plot_speedup_by_k(
     'Best k, laptop: prose 0 (do not draft)'
     """
     columns = (by, "k", "speedup", "low", "high", "cost")
-    need(curves, columns, "specviz.analysis.optimal_k.speedup_by_k")
+    need(curves, columns, "specviz.analysis.speedup_by_k")
     costs = list(dict.fromkeys(curves["cost"].astype(str)))
     groups = list(dict.fromkeys(curves[by].astype(str)))
     tint, mark = colours(groups), symbols(groups)

@@ -50,7 +50,7 @@ def plot_survival(
     >>> plot_survival(table).layout.title.text
     'The first drafted token survives 90 % of the time on code'
     """
-    need(table, (by, "depth", "survival", "hazard_accept"), "specviz.analysis.survival")
+    need(table, (by, "depth", "survival", "hazard_accept"), "specviz.analysis.survival.lengths")
     groups = list(dict.fromkeys(table[by].astype(str)))
     tint, mark = colours(groups), symbols(groups)
     figure = make_subplots(

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.replay import Replay
+from specviz.analysis.replays.replay import Replay
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
 from specviz.markup import counted, number
 from specviz.trace.trace import Trace

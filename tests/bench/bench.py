@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 
 import specviz as sv
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.replay import replay
 from specviz.engine.loop import generate
 from specviz.trace.schema import table_schemas
 from tests.synthetic import trace_of

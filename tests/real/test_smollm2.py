@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.replay import replay
 from specviz.campaign import capture
 from specviz.drafters.block import BlockDrafter
 from specviz.drafters.eagle import EagleDrafter

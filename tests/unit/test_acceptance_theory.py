@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize_scalar
 from scipy.special import rel_entr
 
-from specviz.analysis import acceptance_theory as f
-from specviz.analysis import multi_draft_theory as m
 from specviz.analysis.branching import hill
-from specviz.analysis.tree_theory import Conditional, Path
+from specviz.analysis.theory import acceptance as f
+from specviz.analysis.theory import multi_draft as m
+from specviz.analysis.theory.tree import Conditional, Path
 from specviz.engine.lossy import Lenience, ProbabilityGap, ProbabilityRatio, TopM, Typical
 from specviz.engine.multi_draft import RecursiveRejection
 from specviz.engine.protocols import Draft

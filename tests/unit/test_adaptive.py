@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.replay import replay
-from specviz.analysis.switching import (
+from specviz.analysis.levers.switching import (
     class_rates,
     content_of,
     detection,
     fit_choices,
     speed_ratio,
 )
+from specviz.analysis.replays.replay import replay
 from specviz.cost import CostModel
 from specviz.drafters.markov import MarkovDrafter
 from specviz.drafters.ngram import NGram

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.audit import Audit, audit
-from specviz.analysis.audit_together import audit_together
-from specviz.analysis.ranges import Range, stated
-from specviz.analysis.tau import tau
+from specviz.analysis.audits.audit import Audit, audit
+from specviz.analysis.audits.ranges import Range, stated
+from specviz.analysis.audits.together import audit_together
+from specviz.analysis.theory.tau import tau
 
 some = settings(max_examples=60, deadline=None)
 amounts = st.floats(0.01, 1000)

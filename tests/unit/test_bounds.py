@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import entr, softmax
 
-from specviz.analysis import bounds as f
-from specviz.analysis import divergence as d
-from specviz.analysis.acceptance_theory import (
+from specviz.analysis.branching import entropy, hill
+from specviz.analysis.branching_bounds import mean_pmax_bounds
+from specviz.analysis.theory import bounds as f
+from specviz.analysis.theory import divergence as d
+from specviz.analysis.theory.acceptance import (
     argmax_certificate,
     chain_survival,
     greedy_chance,
     rejection_chance,
     sample_match_chance,
 )
-from specviz.analysis.block_theory import factorised, product_survival
-from specviz.analysis.branching import entropy, hill
-from specviz.analysis.branching_bounds import mean_pmax_bounds
-from specviz.analysis.tau import tau_iid
-from specviz.analysis.tree_theory import Conditional, Path, best_chain, best_tree
+from specviz.analysis.theory.block import factorised, product_survival
+from specviz.analysis.theory.tau import tau_iid
+from specviz.analysis.theory.tree import Conditional, Path, best_chain, best_tree
 
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
 V = 151_936

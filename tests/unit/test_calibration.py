@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specviz.analysis.calibration import calibrate, fit_cost_optimal, reliability
-from specviz.analysis.oracle import regret
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.calibration import calibrate, fit_cost_optimal, reliability
+from specviz.analysis.replays.oracle import regret
+from specviz.analysis.replays.replay import replay
 from specviz.campaign import capture
 from specviz.cost import CostModel
 from specviz.drafters.markov import MarkovDrafter

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.by_k import speedup_by_k
-from specviz.analysis.capacity import SLA, Capacity, capacity, capacity_from_figures
-from specviz.analysis.loads import Load, Sums, measures
-from specviz.analysis.memory import KVShape, speculation_memory
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.by_k import speedup_by_k
+from specviz.analysis.replays.replay import replay
+from specviz.analysis.serving.capacity import SLA, Capacity, capacity, capacity_from_figures
+from specviz.analysis.serving.loads import Load, Sums, measures
+from specviz.analysis.serving.memory import KVShape, speculation_memory
 from specviz.cost import CostModel
 from specviz.policies import FixedK
 from specviz.presets import free_drafts, t4_like

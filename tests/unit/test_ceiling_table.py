@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specviz.analysis import ceiling_table as c
-from specviz.analysis.bounds import entropy_sandwich
-from specviz.analysis.divergence import kl_certificate, overlap_certificate
-from specviz.analysis.first_tokens import first_tokens
-from specviz.analysis.independence import iid_check
-from specviz.analysis.measured_bounds import MeasuredBounds, measured_bounds
-from specviz.analysis.measured_rows import _fewest_rounds
-from specviz.analysis.replay import replay
+from specviz.analysis.ceilings import which as c
+from specviz.analysis.ceilings.first_tokens import first_tokens
+from specviz.analysis.ceilings.independence import iid_check
+from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
+from specviz.analysis.ceilings.measured_rows import _fewest_rounds
+from specviz.analysis.replays.replay import replay
+from specviz.analysis.theory.bounds import entropy_sandwich
+from specviz.analysis.theory.divergence import kl_certificate, overlap_certificate
 from specviz.bundled import bundled_trace
 from specviz.campaign import capture
 from specviz.drafters.markov import MarkovDrafter

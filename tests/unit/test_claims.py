@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from specviz._data_files import data_file
-from specviz.analysis.claims import (
+from specviz.analysis.audits.claims import (
     COLUMNS,
     FIGURES,
     audit_claims,

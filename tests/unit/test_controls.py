@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.controls import compare_drafters, rounds_by_prompt, shuffled_control
-from specviz.analysis.replay import replay
+from specviz.analysis.drafting.controls import compare_drafters, rounds_by_prompt, shuffled_control
+from specviz.analysis.replays.replay import replay
 from specviz.policies import FixedK
 from specviz.trace import Trace
 from tests.synthetic import synthetic_trace, trace_of

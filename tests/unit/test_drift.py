@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from specviz.analysis.drift import drift_by_prompt, drift_table
+from specviz.analysis.levers.drift import drift_by_prompt, drift_table
 from specviz.analysis.resampling import ratio_difference, ratio_interval
 from specviz.engine.acceptance import Greedy, Rejection
 from specviz.engine.lossy import Lenience, ProbabilityGap, ProbabilityRatio, TopM, Typical

@@ -50,6 +50,6 @@ def test_an_entry_names_code_that_exists(formula: str) -> None:
 
 def test_a_name_that_is_not_there_is_noticed() -> None:
     assert _exists("specviz.trace")
-    assert _exists("specviz.analysis.tau.tau")
-    assert not _exists("specviz.analysis.tau.nothing")
+    assert _exists("specviz.analysis.theory.tau.tau")
+    assert not _exists("specviz.analysis.theory.tau.nothing")
     assert not _exists("specviz.nothing.tau")

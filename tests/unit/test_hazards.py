@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from specviz.analysis.folds import prompt_folds
-from specviz.analysis.hazard_curves import auc, calibration, hazard_curve, rank_correlation
-from specviz.analysis.hazards import hazard_model, hazard_table, residual_type_effect
-from specviz.analysis.replay import replay
+from specviz.analysis.hazards.curves import auc, calibration, hazard_curve, rank_correlation
+from specviz.analysis.hazards.model import hazard_model, hazard_table, residual_type_effect
+from specviz.analysis.replays.replay import replay
 from specviz.analysis.resampling import percentiles, resampled_sums
-from specviz.analysis.survival import survival_by
+from specviz.analysis.survival.lengths import survival_by
 from specviz.bundled import bundled_trace
 from specviz.policies import DraftView, FixedK, History, Plan
 from tests.synthetic import synthetic_trace, trace_of

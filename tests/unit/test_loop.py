@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.replay import replay
 from specviz.campaign import capture
 from specviz.cost import CostModel
 from specviz.drafters.ngram import NGram

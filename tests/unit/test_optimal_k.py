@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specviz.analysis.optimal_k import length_by_k, optimal_k, speedup_by_k
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.optimal_k import length_by_k, optimal_k, speedup_by_k
+from specviz.analysis.replays.replay import replay
 from specviz.cost import CostModel
 from specviz.policies import FixedK
 from specviz.presets import free_drafts, t4_like

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from specviz.analysis.anchors import anchors_of
-from specviz.analysis.ebf_steps import (
+from specviz.analysis.ebf.optimal_k import OptimalKByEBF, optimal_k_by_ebf
+from specviz.analysis.ebf.steps import (
     EBFSteps,
     bin_edges,
     causal_ebf,
@@ -25,9 +26,8 @@ from specviz.analysis.ebf_steps import (
     step_functions,
     visited,
 )
-from specviz.analysis.optimal_k_by_ebf import OptimalKByEBF, optimal_k_by_ebf
-from specviz.analysis.oracle import oracle
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.oracle import oracle
+from specviz.analysis.replays.replay import replay
 from specviz.bundled import bundled_trace
 from specviz.cost import CostModel
 from specviz.policies import FixedK, History
@@ -104,7 +104,7 @@ def test_blocks_do_not_change_the_seconds(monkeypatch: pytest.MonkeyPatch) -> No
     anchors = anchors_of(TRACE)
     place, ks = np.zeros(len(anchors.anchor), int), np.arange(K + 1)[:, None]
     whole = seconds_of(anchors, COST, place, ks)
-    monkeypatch.setattr("specviz.analysis.ebf_steps._CHUNK", 20)
+    monkeypatch.setattr("specviz.analysis.ebf.steps._CHUNK", 20)
     np.testing.assert_array_equal(whole, seconds_of(anchors, COST, place, ks))
 
 

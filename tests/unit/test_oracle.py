@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.analysis.anchors import anchors_of
-from specviz.analysis.by_k import speedup_by_k
-from specviz.analysis.oracle import best_fixed, oracle, regret, round_oracle
-from specviz.analysis.replay import Replay, replay
+from specviz.analysis.replays.by_k import speedup_by_k
+from specviz.analysis.replays.oracle import best_fixed, oracle, regret, round_oracle
+from specviz.analysis.replays.replay import Replay, replay
 from specviz.cost import CostModel
 from specviz.policies import ConfidenceStop, FixedK, Heuristic, History, Plan, Policy
 from specviz.presets import free_drafts, t4_like

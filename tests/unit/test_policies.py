@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.replay import replay
-from specviz.analysis.speedup import best_k
+from specviz.analysis.replays.replay import replay
+from specviz.analysis.theory.speedup import best_k
 from specviz.cost import CostModel
 from specviz.policies import (
     SVIP,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.analysis.anchors import anchors_of, fixed_rounds
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.replay import replay
 from specviz.policies import DraftView, FixedK, History, Plan
 from specviz.trace.trace import Trace
 from tests.synthetic import synthetic_trace, trace_of

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.ebf_steps import EBFSteps
-from specviz.analysis.renewal import reach, round_starts
-from specviz.analysis.replay_sampled import SampledReplay, replay_sampled
+from specviz.analysis.ebf.steps import EBFSteps
+from specviz.analysis.replays.renewal import reach, round_starts
+from specviz.analysis.replays.sampled import SampledReplay, replay_sampled
 from specviz.campaign import capture
 from specviz.cost import CostModel
 from specviz.drafters.markov import MarkovDrafter

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis import speedup as f
+from specviz.analysis.theory import speedup as f
 
 K = 12
 SURVIVAL = 0.6 ** np.arange(1, K + 1)

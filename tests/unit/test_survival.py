@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis import survival as s
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.replay import replay
+from specviz.analysis.survival import lengths as s
 from specviz.policies import FixedK
 from tests.synthetic import synthetic_trace
 

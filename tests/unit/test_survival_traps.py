@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specviz.analysis.prompt_traps import alike_rounds_trap, interval_coverage
-from specviz.analysis.replay import replay
+from specviz.analysis.replays.replay import replay
 from specviz.analysis.resampling import percentiles, resampled_sums
-from specviz.analysis.survival import kaplan_meier, survival_by
-from specviz.analysis.survival_groups import compare_survival
-from specviz.analysis.survival_traps import TwoStateText, censoring_trap, selection_trap
+from specviz.analysis.survival.groups import compare_survival
+from specviz.analysis.survival.lengths import kaplan_meier, survival_by
+from specviz.analysis.survival.prompt_traps import alike_rounds_trap, interval_coverage
+from specviz.analysis.survival.traps import TwoStateText, censoring_trap, selection_trap
 from specviz.bundled import bundled_trace
 from specviz.policies import FixedK
 from tests.synthetic import synthetic_trace

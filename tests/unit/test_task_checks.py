@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.task_checks import asks_for, json_parses, python_compiles, task_check
+from specviz.analysis.levers.task_checks import asks_for, json_parses, python_compiles, task_check
 from specviz.prompt_set import prompts
 from tests import synthetic
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis.tree_theory import best_tree, expected_accepted, sequoia_tau
+from specviz.analysis.theory.tree import best_tree, expected_accepted, sequoia_tau
 from specviz.drafters.markov import MarkovDrafter
 from specviz.engine.acceptance import Greedy
 from specviz.engine.protocols import Draft

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import specviz as sv
-from specviz.analysis.tree_rounds import tree_rounds
+from specviz.analysis.replays.tree_rounds import tree_rounds
 from specviz.cost import CostModel, tree_key
 from specviz.drafters.eagle import EagleDrafter
 from specviz.drafters.lm import LMDrafter

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.analysis import tree_theory as f
-from specviz.analysis.tau import tau
+from specviz.analysis.theory import tree as f
+from specviz.analysis.theory.tau import tau
 
 some = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 10_000)

@@ -1,0 +1,1 @@
+"""What bounds tokens per round: which bound applies where, and what a trace measures of it."""

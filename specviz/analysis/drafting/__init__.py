@@ -1,0 +1,1 @@
+"""Drafters of one capture side by side."""

@@ -1,0 +1,1 @@
+"""k as a function of the branching factor."""

@@ -1,0 +1,1 @@
+"""What decides whether the next drafted token is accepted."""

@@ -1,0 +1,1 @@
+"""What moves tokens per round and speed: policies, trees, switching, lossy rules."""

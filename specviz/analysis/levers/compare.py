@@ -1,0 +1,213 @@
+"""Policies and trees side by side on one capture: how far each moves tokens per round and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from specviz.analysis.replays.replay import Replay, replay
+from specviz.analysis.resampling import (
+    DRAWS,
+    LEVEL,
+    Floats,
+    check_resampling,
+    percentiles,
+    resampled_sums,
+)
+from specviz.cost import CostModel, need_cost
+from specviz.policies import CapturedTree, FixedK, FixedTree, Policy
+from specviz.trace import Trace
+
+
+def compare_policies(
+    trace: Trace,
+    policies: Mapping[str, Policy],
+    costs: CostModel | Sequence[CostModel] = (),
+    drafter: str | None = None,
+    *,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Replay several policies, chains or trees, on the same prompts.
+
+    Parameters
+    ----------
+    trace
+        A greedy capture, with trees where a policy asks for them.
+    policies
+        By label; the first one is what the others are held against.
+    costs
+        Cost models for the modelled speed-up over plain decoding; any number.
+    drafter
+        For every policy; None leaves it to the policies.
+    level, draws, seed
+        Of the percentile intervals over resampled prompts, the same for every policy (F7.2).
+
+    Returns
+    -------
+    DataFrame
+        One row per content type (and "all" when there are several) and policy: content_type,
+        policy, drafter; tokens_per_round (bonus counted) with low and high; gain, its difference
+        from the first policy on the same prompts, with gain_low and gain_high; rows_per_round
+        (rows the target verifies); per cost model a column `speedup (NAME)`, with `_low` and
+        `_high` after it; n_rounds, n_prompts. Intervals are NaN with one prompt.
+
+    Raises
+    ------
+    ValueError
+        When there is no policy, two cost models have one name, or as `replay` and the cost
+        models do.
+
+    Examples
+    --------
+    >>> compare_policies(trace, {"chain": sv.FixedK(7), "tree": sv.FixedTree(sv.BestFirst(32, 7))},
+    ...                  sv.t4_like())                                     # doctest: +SKIP
+    """
+    check_resampling(level, draws, seed)
+    if not isinstance(policies, Mapping) or not policies:
+        raise ValueError(
+            'policies must map labels to policies, such as {"chain": FixedK(7)}, the one to '
+            "compare with first."
+        )
+    models = [need_cost(costs)] if isinstance(costs, CostModel) else [need_cost(c) for c in costs]
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise ValueError(f"Two cost models have one name: {', '.join(names)}. Rename one.")
+    runs = {label: replay(trace, policy, drafter) for label, policy in policies.items()}
+    parts = {}
+    for label, run in runs.items():
+        rounds = run.rounds
+        rounds = rounds.assign(count=1, rows=rounds["nodes"] + 1)
+        for model in models:
+            rounds[model.name] = run.seconds(model)
+        keys = ["content_type", "prompt_id"]
+        sums = ["emitted", "count", "rows", *names]
+        parts[label] = rounds.groupby(keys, sort=False)[sums].sum()
+    cells = next(iter(parts.values())).index  # every run has the same prompts: those with rounds
+    kinds = cells.get_level_values("content_type")
+    groups = [(str(name), kinds == name) for name in dict.fromkeys(kinds)]
+    if len(groups) > 1:
+        groups.append(("all", np.ones(len(cells), dtype=bool)))
+    table = np.stack([part.loc[cells].to_numpy(dtype=float) for part in parts.values()], axis=1)
+    rows: list[dict[str, object]] = []
+    for kind, mine in groups:
+        own = table[mine]
+        rows += _rows(kind, own, runs, models, level, draws, seed)
+    return pd.DataFrame(rows)
+
+
+def length_by_nodes(
+    trace: Trace,
+    drafter: str | None = None,
+    budgets: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+    *,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Tokens per round of every captured tree at several budgets, and of the chain beside them.
+
+    Parameters
+    ----------
+    trace
+        A greedy capture with trees.
+    drafter
+        None takes the trace's only one.
+    budgets
+        Numbers of nodes; those above what a shape was captured with are left out, and a shape
+        that is not nested comes at its own size only.
+    level, draws, seed
+        Of the percentile intervals over resampled prompts.
+
+    Returns
+    -------
+    DataFrame
+        content_type, drafter, builder ("chain" for chains of as many tokens), nodes,
+        tokens_per_round (bonus counted), low, high, rows_per_round, n_rounds, n_prompts.
+
+    Raises
+    ------
+    ValueError
+        When the capture has no trees by this drafter.
+
+    Examples
+    --------
+    >>> length_by_nodes(trace, "lm").query("nodes == 32")                  # doctest: +SKIP
+    """
+    name = trace.drafter_name(drafter)
+    captured = trace.meta.trees.get(name)
+    if not captured:
+        raise ValueError(f"This capture has no trees by {name!r}: capture with trees=[...].")
+    longest = int(trace.meta.drafters[name]["k"])
+    asked: dict[tuple[str, int], Policy] = {
+        ("chain", k): FixedK(k, name)
+        for k in sorted({*(k for k in budgets if k <= longest), longest})
+    }
+    for builder, shape in captured.items():
+        if builder == "chain":
+            continue
+        size = int(shape["nodes"])
+        mine = [n for n in budgets if n <= size] if shape["nested"] else [size]
+        for nodes in mine:
+            tree = CapturedTree(builder, nodes, int(shape["depth"]))
+            asked[builder, nodes] = FixedTree(tree, name)
+    labels = {f"{builder} x{nodes}": policy for (builder, nodes), policy in asked.items()}
+    table = compare_policies(trace, labels, level=level, draws=draws, seed=seed)
+    which = dict(zip(labels, asked, strict=True))
+    table.insert(2, "builder", [which[label][0] for label in table["policy"]])
+    table.insert(3, "nodes", [which[label][1] for label in table["policy"]])
+    return table.drop(columns=["policy", "gain", "gain_low", "gain_high"])
+
+
+def _rows(
+    kind: str,
+    own: Floats,
+    runs: Mapping[str, Replay],
+    models: Sequence[CostModel],
+    level: float,
+    draws: int,
+    seed: int,
+) -> list[dict[str, object]]:
+    """Rows of one content type from sums [prompts, policies, tokens / rounds / rows / seconds]."""
+    n, many, width = own.shape
+    total = own.sum(axis=0)
+    resampled = resampled_sums(own.reshape(n, -1), draws, seed).reshape(-1, many, width)
+
+    def ends(values: Floats) -> tuple[Floats, Floats]:
+        if n < 2:
+            return np.full(many, np.nan), np.full(many, np.nan)
+        return percentiles(values, level)
+
+    length, again = total[:, 0] / total[:, 1], resampled[..., 0] / resampled[..., 1]
+    low, high = ends(again)
+    gain_low, gain_high = ends(again - again[:, [0]])
+    speed = {}
+    for i, model in enumerate(models, start=3):
+        step = model.plain_seconds
+        speed[model.name] = (
+            total[:, 0] * step / total[:, i],
+            *ends(resampled[..., 0] * step / resampled[..., i]),
+        )
+    rows = []
+    for j, (label, run) in enumerate(runs.items()):
+        row: dict[str, object] = {
+            "content_type": kind,
+            "policy": label,
+            "drafter": ", ".join(run.drafters),
+            "tokens_per_round": length[j],
+            "low": low[j],
+            "high": high[j],
+            "gain": length[j] - length[0],
+            "gain_low": gain_low[j],
+            "gain_high": gain_high[j],
+            "rows_per_round": total[j, 2] / total[j, 1],
+        }
+        for name, (at, under, over) in speed.items():
+            column = f"speedup ({name})"
+            row |= {column: at[j], f"{column}_low": under[j], f"{column}_high": over[j]}
+        row |= {"n_rounds": int(total[j, 1]), "n_prompts": n}
+        rows.append(row)
+    return rows

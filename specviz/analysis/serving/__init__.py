@@ -1,0 +1,1 @@
+"""What a load of many kinds of text needs: throughput, waiting, memory."""

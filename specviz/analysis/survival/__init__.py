@@ -1,0 +1,1 @@
+"""How far drafts survive, what groups of rounds differ in, and how counting goes wrong."""

@@ -1,0 +1,1 @@
+"""Formulas on arrays: what acceptance rules keep, what trees give, what bounds them. No trace."""
