@@ -6,6 +6,8 @@ PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3),python
 TORCH_INDEX ?=
 
 PY := .venv/bin/python
+# Two processes of one thread each: small models gain little from a second thread.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-all lab bench lint clean
@@ -24,13 +26,13 @@ demo: .venv/installed-engine
 
 test: .venv/installed-dev
 	.venv/bin/specviz fetch
-	$(PY) -m pytest -m "not slow and not gpu"
-	$(PY) -m pytest --nbmake --nbmake-timeout=600 notebooks
+	$(PYTEST) -m "not slow and not gpu"
+	$(PYTEST) --nbmake --nbmake-timeout=600 notebooks
 
 test-all: .venv/installed-dev
 	.venv/bin/specviz fetch
-	$(PY) -m pytest -m "not gpu"
-	$(PY) -m pytest --nbmake --nbmake-timeout=600 notebooks
+	$(PYTEST) -m "not gpu"
+	$(PYTEST) --nbmake --nbmake-timeout=600 notebooks
 
 lab: .venv/installed-lab
 	.venv/bin/jupyter lab notebooks/

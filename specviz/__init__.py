@@ -24,6 +24,9 @@ _HOME = {
     "generate": "specviz.engine.loop",
     "capture": "specviz.campaign",
     "run_prompts": "specviz.trials",
+    "capture_tree_ceiling": "specviz.engine.tree_ceiling",
+    "load_target_trees": "specviz.trace.target_trees",
+    "tree_ceiling": "specviz.analysis.ceilings.tree",
     "measure_cost": "specviz.engine.timing",
     "Greedy": "specviz.engine.acceptance",
     "SampleMatch": "specviz.engine.acceptance",
@@ -49,6 +52,12 @@ _HOME = {
     "CostModel": "specviz.cost",
     "t4_like": "specviz.presets",
     "free_drafts": "specviz.presets",
+    "preset": "specviz.presets",
+    "roofline": "specviz.rooflines",
+    "Device": "specviz.rooflines",
+    "fit_cost": "specviz.analysis.serving.cost_fit",
+    "break_even_tokens": "specviz.analysis.serving.sensitivity",
+    "cost_sensitivity": "specviz.analysis.serving.sensitivity",
     "Trace": "specviz.trace",
     "load_trace": "specviz.trace",
     "bundled_trace": "specviz.bundled",
@@ -102,6 +111,7 @@ if TYPE_CHECKING:
     from specviz.analysis.ceilings.candidates import recall_lengths as recall_lengths
     from specviz.analysis.ceilings.independence import iid_check as iid_check
     from specviz.analysis.ceilings.measured import measured_bounds as measured_bounds
+    from specviz.analysis.ceilings.tree import tree_ceiling as tree_ceiling
     from specviz.analysis.ceilings.which import which_ceiling as which_ceiling
     from specviz.analysis.drafting.controls import compare_drafters as compare_drafters
     from specviz.analysis.drafting.families import family_table as family_table
@@ -123,8 +133,11 @@ if TYPE_CHECKING:
     from specviz.analysis.serving.capacity import SLA as SLA
     from specviz.analysis.serving.capacity import capacity as capacity
     from specviz.analysis.serving.capacity import capacity_from_figures as capacity_from_figures
+    from specviz.analysis.serving.cost_fit import fit_cost as fit_cost
     from specviz.analysis.serving.memory import KVShape as KVShape
     from specviz.analysis.serving.memory import speculation_memory as speculation_memory
+    from specviz.analysis.serving.sensitivity import break_even_tokens as break_even_tokens
+    from specviz.analysis.serving.sensitivity import cost_sensitivity as cost_sensitivity
     from specviz.analysis.survival.groups import compare_survival as compare_survival
     from specviz.bundled import bundled_trace as bundled_trace
     from specviz.campaign import capture as capture
@@ -145,6 +158,7 @@ if TYPE_CHECKING:
     from specviz.engine.multi_draft import RecursiveRejection as RecursiveRejection
     from specviz.engine.sampling import Sampling as Sampling
     from specviz.engine.timing import measure_cost as measure_cost
+    from specviz.engine.tree_ceiling import capture_tree_ceiling as capture_tree_ceiling
     from specviz.engine.tree_drafts import SampledTree as SampledTree
     from specviz.engine.tree_drafts import Trie as Trie
     from specviz.engine.tree_shapes import BestFirst as BestFirst
@@ -155,11 +169,15 @@ if TYPE_CHECKING:
     from specviz.policies import FixedK as FixedK
     from specviz.policies import FixedTree as FixedTree
     from specviz.presets import free_drafts as free_drafts
+    from specviz.presets import preset as preset
     from specviz.presets import t4_like as t4_like
     from specviz.prompt_set import prompts as prompts
     from specviz.reporting import report as report
+    from specviz.rooflines import Device as Device
+    from specviz.rooflines import roofline as roofline
     from specviz.trace import Trace as Trace
     from specviz.trace import load_trace as load_trace
+    from specviz.trace.target_trees import load_target_trees as load_target_trees
     from specviz.trials import run_prompts as run_prompts
     from specviz.zoo import load_drafter as load_drafter
     from specviz.zoo import load_target as load_target

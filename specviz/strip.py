@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 #: Upper edges of the strip's colour steps, in nats; the last step is open.
 STRIP_EDGES = (0.1, 0.5, 1.0, 2.0, 3.0)
 _ALPHA = (0.0, 0.10, 0.22, 0.36, 0.50, 0.64)  # readable over white and over near-black
-_ROLES = {
+#: What each underline means.
+ROLES = {
     "accepted": "accepted draft token",
     "bonus": "bonus: the target's own token after a fully accepted draft",
     "own": "the target's own token where the draft ended early or was wrong",
@@ -29,10 +30,12 @@ _ROLES = {
 _WHITESPACE = str.maketrans(
     {"\n": '<i class="l">\n</i>', "\t": '<i class="b">\t</i>', " ": '<i class="s"> </i>'}
 )
-_CSS = (
+#: Styles of the strip and its key, for whoever draws one elsewhere.
+STRIP_CSS = (
     ".sv-strip{font:14px/2.15 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;"
     "white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;max-height:26em;overflow:auto;"
-    "padding:.5em .75em;border:1px solid rgba(128,128,128,.35);border-radius:6px;color:inherit}"
+    "padding:.5em .75em;border:1px solid rgba(128,128,128,.35);border-radius:6px;color:inherit;"
+    "box-sizing:border-box}"
     ".sv-strip .t,.sv-key .t{padding:.18em 0 .1em;border-bottom:3px solid transparent}"
     ".sv-strip .n{background:repeating-linear-gradient(45deg,rgba(128,128,128,.25) 0 2px,"
     "transparent 2px 5px)}"
@@ -116,7 +119,7 @@ def token_strip_html(
     key = _key(rounds is not None, any(math.isnan(v) for v in values)) if legend else ""
     head = f'<p class="sv-caption">{escape(caption)}</p>' if caption else ""
     return (
-        f"<style>{_CSS}</style>{head}{key}"
+        f"<style>{STRIP_CSS}</style>{head}{key}"
         f'<div class="sv-strip" dir="ltr" translate="no">{"".join(spans)}</div>'
     )
 
@@ -215,7 +218,7 @@ def _roles(
         for t in range(anchor + 1, last + 1):
             role = "accepted" if t < last else closing
             roles[t] = [role]
-            notes[t] = f"round {index}: {accepted} of {drafted} drafted accepted; {_ROLES[role]}"
+            notes[t] = f"round {index}: {accepted} of {drafted} drafted accepted; {ROLES[role]}"
     return roles, notes, starts
 
 
@@ -249,6 +252,6 @@ def _key(rounds: bool, missing: bool) -> str:
     if missing:
         items.append('<span class="t n">hatched</span> not recorded')
     if rounds:
-        items += [f'<span class="t {role}">token</span> {escape(s)}' for role, s in _ROLES.items()]
+        items += [f'<span class="t {role}">token</span> {escape(s)}' for role, s in ROLES.items()]
         items.append("no underline: emitted by prefill, outside every round")
     return '<div class="sv-key"><ul>' + "".join(f"<li>{i}</li>" for i in items) + "</ul></div>"

@@ -2,6 +2,7 @@
 
     python data/traces/build.py greedy    # and trees for the families that grow them
     python data/traces/build.py sampled   # temperature 1, with p and q along the samples
+    python data/traces/build.py quant     # a drafter that can say every token, so that KL is finite
     python data/traces/build.py cost      # seconds of drafts, trees and verifications here
     python data/traces/build.py ship      # what is finished into data/traces
 
@@ -72,6 +73,14 @@ def sampled() -> None:
     _capture("sampled", {}, sv.Sampling())
 
 
+def quant() -> None:
+    few = sv.prompts(content_type=["code", "prose"], limit=10)
+    target = sv.load_target(TARGET)
+    drafter = sv.load_drafter("self-quant", target)
+    settings = {"k": 7, "max_new_tokens": TOKENS, "sampling": sv.Sampling()}
+    sv.capture(few, target, drafter, out=WORK / "self-quant", **settings)
+
+
 def cost() -> None:
     target = sv.load_target(TARGET)
     trees = {
@@ -85,7 +94,9 @@ def cost() -> None:
 
 
 def ship() -> None:
-    """The captures with the measured costs in their description."""
+    """The captures; those of the families with the measured costs in their description."""
+    if (WORK / "self-quant" / "drafts.parquet").exists():
+        sv.load_trace(WORK / "self-quant").validate().save(HERE / "smollm2-self-quant")
     raw = json.loads((WORK / "cost.json").read_text("utf-8"))
     raw["name"], raw["provenance"] = "capture's machine", "measured where it was captured"
     finished = [name for name in ("greedy", "sampled") if (WORK / name / "drafts.parquet").exists()]
@@ -99,4 +110,5 @@ def ship() -> None:
 if __name__ == "__main__":
     WORK.mkdir(parents=True, exist_ok=True)
     for step in sys.argv[1:]:
-        {"greedy": greedy, "sampled": sampled, "cost": cost, "ship": ship}[step]()
+        steps = {"greedy": greedy, "sampled": sampled, "quant": quant, "cost": cost, "ship": ship}
+        steps[step]()

@@ -7,6 +7,7 @@ from specviz.analysis.branching import ebf_means, entropy, entropy_by, hill
 from specviz.analysis.ceilings.candidates import depth_match, recall_lengths
 from specviz.analysis.ceilings.independence import iid_check
 from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
+from specviz.analysis.ceilings.tree import drafters_at_anchors, tree_ceiling
 from specviz.analysis.ceilings.which import Ceilings, which_ceiling
 from specviz.analysis.drafting.controls import compare_drafters, rounds_by_prompt, shuffled_control
 from specviz.analysis.drafting.families import family_table
@@ -14,7 +15,7 @@ from specviz.analysis.drafting.family_report import FamilyReport, family_report
 from specviz.analysis.drafting.reanchoring import reanchoring_gain
 from specviz.analysis.ebf.optimal_k import OptimalKByEBF, optimal_k_by_ebf
 from specviz.analysis.ebf.steps import EBFSteps
-from specviz.analysis.hazards.curves import hazard_curve, rank_correlation
+from specviz.analysis.hazards.curves import auc, calibration, hazard_curve, rank_correlation
 from specviz.analysis.hazards.model import (
     HazardModel,
     hazard_model,
@@ -30,6 +31,8 @@ from specviz.analysis.replays.replay import Replay, replay
 from specviz.analysis.replays.sampled import SampledReplay, replay_sampled
 from specviz.analysis.resampling import Interval, ratio_difference, ratio_interval
 from specviz.analysis.serving.capacity import SLA, Capacity, capacity, capacity_from_figures
+from specviz.analysis.serving.cost_fit import CostFit, fit_cost
+from specviz.analysis.serving.sensitivity import break_even_tokens, cost_sensitivity
 from specviz.analysis.survival.groups import SurvivalComparison, compare_survival
 from specviz.analysis.survival.lengths import accepted_lengths, survival_by
 
@@ -39,6 +42,7 @@ __all__ = [
     "AuditTogether",
     "Capacity",
     "Ceilings",
+    "CostFit",
     "EBFSteps",
     "FamilyReport",
     "HazardModel",
@@ -50,18 +54,23 @@ __all__ = [
     "SampledReplay",
     "SurvivalComparison",
     "accepted_lengths",
+    "auc",
     "audit",
     "audit_claims",
     "audit_groups",
     "audit_together",
+    "break_even_tokens",
+    "calibration",
     "capacity",
     "capacity_from_figures",
     "class_rates",
     "compare_drafters",
     "compare_policies",
     "compare_survival",
+    "cost_sensitivity",
     "depth_match",
     "detection",
+    "drafters_at_anchors",
     "drift_by_prompt",
     "drift_table",
     "ebf_means",
@@ -70,6 +79,7 @@ __all__ = [
     "family_report",
     "family_table",
     "fit_choices",
+    "fit_cost",
     "hazard_curve",
     "hazard_model",
     "hazard_table",
@@ -93,5 +103,6 @@ __all__ = [
     "shuffled_control",
     "speedup_by_k",
     "survival_by",
+    "tree_ceiling",
     "which_ceiling",
 ]

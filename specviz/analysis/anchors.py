@@ -93,7 +93,7 @@ def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
     name = trace.drafter_name(drafter)
     known = _KNOWN.setdefault(trace, {})
     if name not in known:
-        known[name] = _read(trace, name)
+        known[name] = read_anchors(trace, name)
     return known[name]
 
 
@@ -150,7 +150,8 @@ def by_position(trace: Trace, anchors: Anchors, name: str) -> NDArray[Any]:
     return np.asarray(values)
 
 
-def _read(trace: Trace, name: str) -> Anchors:
+def read_anchors(trace: Trace, name: str) -> Anchors:
+    """The anchors of an exhaustive capture, greedy or sampled; refused as by `anchors_of`."""
     order = np.argsort(trace.column("sequences", "seq"), kind="stable")
     sequences = trace.table("sequences").take(pa.array(order))
     seq, n, limit = (_ints(sequences, c) for c in ("seq", "n_output", "max_new_tokens"))
@@ -160,7 +161,7 @@ def _read(trace: Trace, name: str) -> Anchors:
             f"Sequence {seq[bad]} has {n[bad]} output tokens of at most {limit[bad]}, so its "
             "rounds cannot be followed: see trace.validate()."
         )
-    drafts = trace.table("drafts").select(["seq", "anchor", "drafter", "drafted", "matched"])
+    drafts = trace.table("drafts", ["seq", "anchor", "drafter", "drafted", "matched"])
     if len(trace.drafters) > 1:
         drafts = drafts.filter(pc.equal(drafts["drafter"], pa.scalar(name)))
     of_seq, anchor = _ints(drafts, "seq"), _ints(drafts, "anchor")

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, log_softmax, logsumexp
 
 from specviz.analysis.content import entropy_by
+from specviz.refuse import whole
 
 __all__ = [
     "ebf_means",
@@ -61,11 +62,11 @@ def hill(p: ArrayLike, order: float) -> Any:
     if not order >= 0:
         raise ValueError(f"The order of a Hill number must be 0 or more, not {order!r}.")
     if order == 1:
-        return _plain(np.exp(entr(probs).sum(axis=-1)))
+        return plain(np.exp(entr(probs).sum(axis=-1)))
     if np.isinf(order):
-        return _plain(1 / probs.max(axis=-1))
+        return plain(1 / probs.max(axis=-1))
     if order == 0:
-        return _plain((probs > 0).sum(axis=-1).astype(float))
+        return plain((probs > 0).sum(axis=-1).astype(float))
     # In logarithms: near order 1 the sum of powers is 1 but for rounding, and at high orders
     # every power underflows.
     lp = np.log(np.where(probs > 0, probs, 1.0))
@@ -73,7 +74,7 @@ def hill(p: ArrayLike, order: float) -> Any:
         log_sum = np.log1p((probs * np.expm1((order - 1) * lp)).sum(axis=-1))
     else:
         log_sum = logsumexp(np.where(probs > 0, order * lp, -np.inf), axis=-1)
-    return _plain(np.exp(log_sum / (1 - order)))
+    return plain(np.exp(log_sum / (1 - order)))
 
 
 def entropy(logits: ArrayLike) -> Any:
@@ -88,7 +89,7 @@ def entropy(logits: ArrayLike) -> Any:
     0.6931
     """
     z = _logits(logits)
-    return _plain(entr(np.exp(log_softmax(z, axis=-1))).sum(axis=-1))
+    return plain(entr(np.exp(log_softmax(z, axis=-1))).sum(axis=-1))
 
 
 def entropy_slope(logits: ArrayLike, beta: float = 1.0) -> Any:
@@ -105,7 +106,7 @@ def entropy_slope(logits: ArrayLike, beta: float = 1.0) -> Any:
     p = np.exp(log_softmax(beta * z, axis=-1))
     seen = np.where(p > 0, z, 0.0)
     mean = (p * seen).sum(axis=-1, keepdims=True)
-    return _plain(-beta * (p * (seen - mean) ** 2).sum(axis=-1))
+    return plain(-beta * (p * (seen - mean) ** 2).sum(axis=-1))
 
 
 def nucleus_size(p: ArrayLike, share: float = 0.9) -> Any:
@@ -120,24 +121,36 @@ def nucleus_size(p: ArrayLike, share: float = 0.9) -> Any:
         raise ValueError(f"share must be above 0 and at most 1, not {share!r}.")
     held = np.cumsum(-np.sort(-_probabilities(p), axis=-1), axis=-1)
     size = (held < share - _TINY).sum(axis=-1) + 1
-    return _plain(np.minimum(size, held.shape[-1]))
+    return plain(np.minimum(size, held.shape[-1]))
 
 
 def ratio_count(p: ArrayLike, rho: float) -> Any:
-    """Tokens at least `rho` times as likely as the likeliest (F1.2)."""
+    """Tokens at least `rho` times as likely as the likeliest (F1.2).
+
+    Examples
+    --------
+    >>> ratio_count([0.5, 0.25, 0.125, 0.125], 0.5)
+    2
+    """
     if not 0 < rho <= 1:
         raise ValueError(f"rho must be above 0 and at most 1, not {rho!r}.")
     probs = _probabilities(p)
     bar = rho * probs.max(axis=-1, keepdims=True) * (1 - _TINY)
-    return _plain((probs >= bar).sum(axis=-1))
+    return plain((probs >= bar).sum(axis=-1))
 
 
 def gap_count(logits: ArrayLike, delta: float) -> Any:
-    """Tokens whose logit is within `delta` nats of the largest: `ratio_count` at exp(-delta)."""
+    """Tokens whose logit is within `delta` nats of the largest: `ratio_count` at exp(-delta).
+
+    Examples
+    --------
+    >>> gap_count(np.log([0.5, 0.25, 0.125, 0.125]), 0.7)
+    2
+    """
     if not delta >= 0:
         raise ValueError(f"delta must be 0 nats or more, not {delta!r}.")
     z = _logits(logits)
-    return _plain((z >= z.max(axis=-1, keepdims=True) - delta - _TINY).sum(axis=-1))
+    return plain((z >= z.max(axis=-1, keepdims=True) - delta - _TINY).sum(axis=-1))
 
 
 def entropy_bounds(p_max: ArrayLike, vocabulary: int) -> tuple[Any, Any]:
@@ -153,14 +166,14 @@ def entropy_bounds(p_max: ArrayLike, vocabulary: int) -> tuple[Any, Any]:
     >>> round(least, 4), round(largest, 4)
     (0.6931, 1.2425)
     """
-    _vocabulary(vocabulary)
+    whole("vocabulary", vocabulary, least=1)
     p = np.asarray(p_max, dtype=float)
     if np.any(~(p >= (1 - _TINY) / vocabulary)) or np.any(p > 1 + _TINY):
         raise ValueError(
             f"p_max must lie between 1 / V = {1 / vocabulary:.3g} and 1: {p_max!r} does not."
         )
     p = np.minimum(p, 1.0)
-    return _plain(_least(p)), _plain(_largest(p, vocabulary))
+    return plain(_least(p)), plain(_largest(p, vocabulary))
 
 
 def pmax_bounds(entropy: ArrayLike, vocabulary: int) -> tuple[Any, Any]:
@@ -174,7 +187,7 @@ def pmax_bounds(entropy: ArrayLike, vocabulary: int) -> tuple[Any, Any]:
     >>> round(low, 6), round(high, 6)
     (0.430475, 0.936098)
     """
-    _vocabulary(vocabulary)
+    whole("vocabulary", vocabulary, least=1)
     h = np.asarray(entropy, dtype=float)
     if np.any(~(h >= 0)) or np.any(h > np.log(vocabulary) + _TINY):
         raise ValueError(
@@ -183,7 +196,7 @@ def pmax_bounds(entropy: ArrayLike, vocabulary: int) -> tuple[Any, Any]:
         )
     low = _where_falls_to(_least, h, vocabulary)
     high = _where_falls_to(lambda p: _largest(p, vocabulary), h, vocabulary)
-    return _plain(low), _plain(high)
+    return plain(low), plain(high)
 
 
 def mean_entropy_floor(error: ArrayLike) -> Any:
@@ -201,7 +214,7 @@ def mean_entropy_floor(error: ArrayLike) -> Any:
     if np.any(~((pi >= 0) & (pi < 1))):
         raise ValueError(f"error is a mean of 1 - p_max, at least 0 and below 1, not {error!r}.")
     i = np.floor(1 / (1 - pi) + _TINY)
-    return _plain(np.log(i) + i * (i + 1) * np.log((i + 1) / i) * (pi - (i - 1) / i))
+    return plain(np.log(i) + i * (i + 1) * np.log((i + 1) / i) * (pi - (i - 1) / i))
 
 
 def entropy_interval(top_logprobs: ArrayLike, vocabulary: int) -> tuple[Any, Any]:
@@ -244,12 +257,17 @@ def entropy_interval(top_logprobs: ArrayLike, vocabulary: int) -> tuple[Any, Any
     least = lp.min(axis=-1)
     low = held + np.where(rest > 0, -rest * np.where(np.isneginf(least), 0.0, least), 0.0)
     spread = np.log(max(vocabulary - known, 1)) - np.log(np.where(rest > 0, rest, 1.0))
-    return _plain(low), _plain(np.maximum(held + rest * spread, low))
+    return plain(low), plain(np.maximum(held + rest * spread, low))
 
 
 def renormalised_entropy(top_logprobs: ArrayLike) -> Any:
     """Entropy of the K likeliest tokens rescaled to sum to 1: all that is left without the
     normaliser, and usually far too small (F1.4).
+
+    Examples
+    --------
+    >>> round(renormalised_entropy(np.log([0.5, 0.25])), 4)      # of four tokens: 1.0397 or more
+    0.6365
     """
     return entropy(top_logprobs)
 
@@ -271,7 +289,7 @@ def ebf_means(entropy: ArrayLike) -> tuple[float, float]:
 
 def top_and_rest(top_logprobs: ArrayLike, vocabulary: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """ln p of the K likeliest, and the probability that is left; refused as `entropy_interval`."""
-    _vocabulary(vocabulary)
+    whole("vocabulary", vocabulary, least=1)
     lp = np.asarray(top_logprobs, dtype=float)
     known = lp.shape[-1] if lp.ndim else 0
     if not known or np.any(np.isnan(lp)):
@@ -333,11 +351,6 @@ def _logits(logits: ArrayLike) -> NDArray[np.float64]:
     return z
 
 
-def _vocabulary(size: int) -> None:
-    if size < 1:
-        raise ValueError(f"vocabulary must be 1 token or more, not {size!r}.")
-
-
-def _plain(values: Any) -> Any:
+def plain(values: Any) -> Any:
     """A Python number for a scalar, else the array."""
     return values.item() if np.ndim(values) == 0 else values

@@ -16,9 +16,15 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from specviz.analysis.branching import ebf_means, entropy_interval, pmax_bounds, top_and_rest
+from specviz.analysis.branching import (
+    ebf_means,
+    entropy_interval,
+    plain,
+    pmax_bounds,
+    top_and_rest,
+)
 
-#: Slack of a count, so that rounding does not add a token.
+#: Slack of a sum, so that rounding does not add a token.
 _TINY = 1e-9
 #: How far rounding may move the probability that is left.
 _ROUNDING = 1e-14
@@ -80,11 +86,11 @@ def hill_interval(top_logprobs: ArrayLike, vocabulary: int, order: float) -> tup
         raise ValueError(f"The order of a Hill number must be 0 or more, not {order!r}.")
     if order == 1:
         low, high = entropy_interval(top_logprobs, vocabulary)
-        return _plain(np.exp(low)), _plain(np.exp(high))
+        return plain(np.exp(low)), plain(np.exp(high))
     lp, rest = top_and_rest(top_logprobs, vocabulary)
     if np.isinf(order):
         exact = np.exp(-lp.max(axis=-1))
-        return _plain(exact), _plain(exact)
+        return plain(exact), plain(exact)
     left = vocabulary - lp.shape[-1]
     # What is left is a difference: each end takes it so that rounding cannot make it wrong.
     least, most = np.maximum(rest - _ROUNDING, 0.0), rest + (_ROUNDING if left else 0.0)
@@ -93,7 +99,7 @@ def hill_interval(top_logprobs: ArrayLike, vocabulary: int, order: float) -> tup
         narrow = np.where(least > 0, np.log(least) + (order - 1) * lp.min(axis=-1), -np.inf)
         even = np.where(most > 0, order * np.log(most) + (1 - order) * np.log(left), -np.inf)
     ends = [np.exp(np.logaddexp(known, tail) / (1 - order)) for tail in (narrow, even)]
-    return _plain(ends[0]), _plain(np.maximum(*ends))
+    return plain(ends[0]), plain(np.maximum(*ends))
 
 
 def nucleus_interval(
@@ -117,15 +123,15 @@ def nucleus_interval(
     known = lp.shape[-1]
     held = np.cumsum(np.exp(-np.sort(-lp, axis=-1)), axis=-1)
     within = (held < share - _TINY).sum(axis=-1) + 1
-    lack = np.maximum(share - held[..., -1], 0.0)
+    lack = np.maximum(share - _TINY - held[..., -1], 0.0)  # the slack of `nucleus_size`
     with np.errstate(divide="ignore", invalid="ignore"):
-        fewest = np.ceil(lack / np.exp(lp.min(axis=-1)) - _TINY)
-        most = np.ceil(lack / rest * (vocabulary - known) - _TINY)
+        fewest = np.ceil(lack / np.exp(lp.min(axis=-1)))
+        most = np.ceil(lack / rest * (vocabulary - known))
     ends = [
         np.where(within <= known, within, np.clip(known + np.maximum(extra, 1), 1, vocabulary))
         for extra in (np.nan_to_num(fewest), np.nan_to_num(most))
     ]
-    return _plain(ends[0].astype(int)), _plain(np.maximum(*ends).astype(int))
+    return plain(ends[0].astype(int)), plain(np.maximum(*ends).astype(int))
 
 
 def truncated_branching(top_logprobs: ArrayLike, vocabulary: int) -> pd.DataFrame:
@@ -224,9 +230,4 @@ def mean_pmax_bounds(mean_entropy: ArrayLike, vocabulary: int) -> tuple[Any, Any
     h = np.asarray(mean_entropy, dtype=float)
     i = np.floor(np.exp(h) + _TINY)
     error = (i - 1) / i + (h - np.log(i)) / (i * (i + 1) * np.log((i + 1) / i))
-    return _plain(1 - error), high
-
-
-def _plain(values: Any) -> Any:
-    """A Python number for a scalar, else the array."""
-    return values.item() if np.ndim(values) == 0 else values
+    return plain(1 - error), high

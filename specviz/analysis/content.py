@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling, percentiles, resampled_sums
 from specviz.trace import Trace
+from specviz.trace.summary import sums_by_sequence
 
 
 def entropy_by(
@@ -30,7 +32,7 @@ def entropy_by(
         None takes all positions; False leaves out those that repeat earlier text; True takes
         only those.
     level, draws, seed
-        Of the percentile intervals, which resample prompts.
+        Of the expanded percentile intervals, which resample prompts.
 
     Returns
     -------
@@ -49,28 +51,22 @@ def entropy_by(
     """
     check_resampling(level, draws, seed)
     trace.require("positions")
-    names = trace.table("sequences").column_names
+    sequences = trace.table("sequences")
+    names = sequences.column_names
     if by not in names or by == "seq":
         raise ValueError(f"by must be a column of `sequences`, not {by!r}; it has {names[1:]}.")
-    columns = ["seq", "entropy", "ebf2", "p_max", "repeated"]
-    positions = trace.table("positions").select(columns).to_pandas()
-    keys = trace.table("sequences").select(list(dict.fromkeys(["seq", by, "prompt_id"])))
-    frame = positions.merge(keys.to_pandas(), on="seq", how="left")
+    columns = ["seq", "entropy", "ebf2", "p_max"]
+    positions = trace.table("positions", [*columns, "repeated"])
     if repeated is not None:
-        frame = frame[frame["repeated"] == repeated]
-    if frame.empty:
+        positions = positions.filter(pc.equal(positions["repeated"], bool(repeated)))
+    if not positions.num_rows:
         raise ValueError(f"No position is left with repeated={repeated}.")
-    h = frame["entropy"].astype(float)
-    p_max = frame["p_max"].astype(float)
-    frame = frame.assign(
-        count=1.0,
-        entropy=h,
-        ebf=np.exp(h),
-        log_ebf2=np.log(frame["ebf2"].astype(float)),
-        p_max=p_max,
-        log_ebf_inf=-np.log(p_max),
-    )
+    seq, *values = (positions[name].to_numpy() for name in columns)
+    h, ebf2, p_max = (each.astype(float) for each in values)
+    added = sums_by_sequence(seq, h, np.exp(h), np.log(ebf2), p_max, -np.log(p_max))
     summed = ["count", "entropy", "ebf", "log_ebf2", "p_max", "log_ebf_inf"]
+    keys = sequences.select(list(dict.fromkeys(["seq", by, "prompt_id"]))).to_pandas()
+    frame = added.set_axis(["seq", *summed], axis=1).merge(keys, on="seq", how="left")
     rows = []
     for value, group in frame.groupby(by, sort=False):
         sums = group.groupby("prompt_id", sort=False)[summed].sum().to_numpy()
@@ -78,7 +74,7 @@ def entropy_by(
         low = high = np.full(len(means), np.nan)
         if len(sums) > 1:
             resampled = resampled_sums(sums, draws, seed)
-            low, high = percentiles(resampled[:, 1:] / resampled[:, :1], level)
+            low, high = percentiles(resampled[:, 1:] / resampled[:, :1], level, len(sums))
         row = {by: value}
         for end, (entropy, ebf, log_ebf2, mean_p_max, log_ebf_inf) in (
             ("", means),
@@ -91,5 +87,5 @@ def entropy_by(
             row["ebf2_geometric" + end] = np.exp(log_ebf2)
             row["p_max" + end] = mean_p_max
             row["ebf_inf_geometric" + end] = np.exp(log_ebf_inf)
-        rows.append({**row, "n_positions": len(group), "n_prompts": len(sums)})
+        rows.append({**row, "n_positions": int(sums[:, 0].sum()), "n_prompts": len(sums)})
     return pd.DataFrame(rows)

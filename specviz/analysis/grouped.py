@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from specviz.analysis.anchors import Anchors, Ints, anchors_of, require_capture
@@ -29,12 +30,15 @@ def groups_of(anchors: Anchors, by: str) -> Iterator[tuple[Any, NDArray[np.bool_
 
 
 def ratios(
-    top: Floats, below: Floats, level: float, draws: int, seed: int
+    prompt_id: NDArray[Any], top: Floats, below: Floats, level: float, draws: int, seed: int
 ) -> tuple[Floats, Floats, Floats, Ints]:
-    """Ratios of the column sums of [prompts, m], their intervals' ends, and prompts behind each.
+    """Ratios of the column sums of [sequences, m], their intervals' ends, and prompts behind each.
 
-    NaN where nothing is below. A resample with nothing below a column is left out of its interval.
+    Sequences of one prompt count as one. NaN where nothing is below. A resample with nothing
+    below a column is left out of its interval.
     """
+    codes = pd.factorize(prompt_id)[0]
+    top, below = (pd.DataFrame(each).groupby(codes).sum().to_numpy(float) for each in (top, below))
     m, prompts = top.shape[1], (below > 0).sum(axis=0)
     ratio, low, high = (np.full(m, np.nan) for _ in range(3))
     some = prompts > 0
@@ -44,5 +48,5 @@ def ratios(
     sums = resampled_sums(np.hstack([top, below]), draws, seed)
     for j in np.flatnonzero(prompts > 1):
         over, under = sums[:, j], sums[:, m + j]
-        low[j], high[j] = percentiles(over[under > 0] / under[under > 0], level)
+        low[j], high[j] = percentiles(over[under > 0] / under[under > 0], level, prompts[j])
     return ratio, low, high, prompts

@@ -3,12 +3,18 @@
 Rounds of one prompt are alike, so they are never resampled on their own: the unit is the
 prompt (F7.2). Every statistic here is a ratio of sums (tokens over rounds, plain seconds over
 speculative seconds), recomputed on each resample of whole prompts.
+
+All intervals are *expanded percentile intervals* (Hesterberg 2015): quantiles of the resamples,
+a little further out than the level says, by as much as Student's interval of n means is wider
+than a normal one that divides by n. Plain percentiles are too narrow when prompts are few: of
+95 % intervals they hold the truth in about 90 % with 18 prompts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Real
 
 import numpy as np
@@ -28,9 +34,11 @@ _CHUNK = 4_000_000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with a percentile interval over resampled prompts.
+    """An estimate with an expanded percentile interval over resampled prompts.
 
-    `low` and `high` are NaN with a single prompt: one prompt says nothing of the next.
+    Quantiles of the resamples, set further out the fewer the prompts, by Student's t
+    (`percentiles`). `low` and `high` are NaN with a single prompt: one prompt says nothing of
+    the next.
 
     Examples
     --------
@@ -69,7 +77,7 @@ def ratio_interval(
     numerator, denominator
         One entry per prompt, shape [prompts]: say tokens emitted and rounds.
     level, draws, seed
-        Of the percentile interval.
+        Of the expanded percentile interval.
 
     Returns
     -------
@@ -91,7 +99,8 @@ def ratio_interval(
     top, bottom = _pair(numerator, denominator, "")
     estimate = float(top.sum() / bottom.sum())
     sums = resampled_sums(np.column_stack([top, bottom]), draws, seed)
-    return _interval(estimate, sums[:, 0] / sums[:, 1], level, len(top), draws, seed)
+    low, high = percentiles(sums[:, 0] / sums[:, 1], level, len(top))
+    return Interval(estimate, float(low), float(high), level, len(top), draws, seed)
 
 
 def ratio_difference(
@@ -114,7 +123,8 @@ def ratio_difference(
     paired
         True when a and b are the same prompts in the same order (two drafters on one text):
         each resample then takes the same prompts for both. False when they are different
-        prompts (code against prose): each side is resampled on its own.
+        prompts (code against prose): each side is resampled on its own, and the interval is
+        as wide as the smaller side asks for. `n_prompts` then counts both sides.
 
     Raises
     ------
@@ -144,9 +154,8 @@ def ratio_difference(
         b = resampled_sums(np.column_stack([top_b, bottom_b]), draws, seed + 1)
         values = a[:, 0] / a[:, 1] - b[:, 0] / b[:, 1]
         n_prompts = len(top_a) + len(top_b)
-        if min(len(top_a), len(top_b)) < 2:
-            return Interval(estimate, np.nan, np.nan, level, n_prompts, draws, seed)
-    return _interval(estimate, values, level, n_prompts, draws, seed)
+    low, high = percentiles(values, level, min(len(top_a), len(top_b)))
+    return Interval(estimate, float(low), float(high), level, n_prompts, draws, seed)
 
 
 def wilson(successes: int, n: int, level: float = LEVEL) -> tuple[float, float]:
@@ -174,16 +183,61 @@ def resampled_sums(values: ArrayLike, draws: int = DRAWS, seed: int = 0) -> Floa
     """
     check_resampling(LEVEL, draws, seed)
     table = np.asarray(values, dtype=float)
-    sums = [counts @ table for counts in _prompt_counts(len(table), draws, seed)]
-    return np.concatenate(sums)
+    few = draws * len(table) <= _CHUNK // 4
+    counts = (_kept_counts if few else _prompt_counts)(len(table), draws, seed)
+    return np.concatenate([each @ table for each in counts])
 
 
-def percentiles(values: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Lower and upper end of the percentile interval over axis 0."""
-    _check_level(level)
-    tail = (1 - level) / 2
+def percentiles(values: Floats, level: float, n_prompts: int) -> tuple[Floats, Floats]:
+    """Lower and upper end of the expanded percentile interval over axis 0 (F7.2).
+
+    Parameters
+    ----------
+    values
+        The statistic of every resample, shape [draws, ...].
+    level
+        Of the interval.
+    n_prompts
+        How many prompts were resampled; of an unpaired difference, the smaller side's.
+
+    Returns
+    -------
+    tuple
+        Two arrays of shape [...]; NaN with fewer than 2 prompts.
+
+    Examples
+    --------
+    >>> values = np.arange(1001.0)
+    >>> [round(float(end)) for end in percentiles(values, 0.95, 10_000)]
+    [25, 975]
+    >>> [round(float(end)) for end in percentiles(values, 0.95, 18)]
+    [15, 985]
+    """
+    if n_prompts < 2:
+        _check_level(level)
+        nothing = np.full(np.shape(values)[1:], np.nan)
+        return nothing, nothing
+    tail = expanded_tail(level, n_prompts)
     low, high = np.quantile(values, [tail, 1 - tail], axis=0)
     return low, high
+
+
+def expanded_tail(level: float, n_prompts: int) -> float:
+    """Share of the resamples that an interval leaves out at either end.
+
+    Phi(-sqrt(n / (n - 1)) t), with t of the level and n - 1 degrees of freedom, for n >= 2
+    prompts: the percentile interval of a mean is then Student's (Hesterberg 2015, What teachers
+    should know about the bootstrap). Less than (1 - level) / 2, which it nears as n grows.
+
+    Examples
+    --------
+    >>> [round(expanded_tail(0.95, n), 4) for n in (8, 18, 100, 10_000)]
+    [0.0057, 0.015, 0.0231, 0.025]
+    """
+    _check_level(level)
+    n = whole("n_prompts", n_prompts, least=2)
+    t = stats.t.ppf((1 + level) / 2, n - 1)
+    return float(stats.norm.cdf(-np.sqrt(n / (n - 1)) * t))
 
 
 def check_resampling(level: object, draws: object, seed: object) -> None:
@@ -199,6 +253,12 @@ def check_resampling(level: object, draws: object, seed: object) -> None:
     whole("seed", seed, least=0)
 
 
+@lru_cache(maxsize=4)
+def _kept_counts(n_prompts: int, draws: int, seed: int) -> tuple[Floats, ...]:
+    """The same resamples serve every statistic of as many prompts; a slider asks many times."""
+    return tuple(_prompt_counts(n_prompts, draws, seed))
+
+
 def _prompt_counts(n_prompts: int, draws: int, seed: int) -> Iterator[Floats]:
     """How often every resample holds each prompt: blocks [some draws, prompts]."""
     rng = np.random.default_rng(seed)
@@ -209,13 +269,6 @@ def _prompt_counts(n_prompts: int, draws: int, seed: int) -> Iterator[Floats]:
         picks += np.arange(rows)[:, None] * n_prompts
         counts = np.bincount(picks.ravel(), minlength=rows * n_prompts)
         yield counts.reshape(rows, n_prompts).astype(float)
-
-
-def _interval(
-    estimate: float, values: Floats, level: float, n_prompts: int, draws: int, seed: int
-) -> Interval:
-    low, high = (np.nan, np.nan) if n_prompts < 2 else map(float, percentiles(values, level))
-    return Interval(estimate, low, high, level, n_prompts, draws, seed)
 
 
 def _pair(numerator: ArrayLike, denominator: ArrayLike, whose: str) -> tuple[Floats, Floats]:

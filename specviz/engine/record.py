@@ -155,14 +155,7 @@ def trace_meta(
     return TraceMeta(
         kind=kind,
         exhaustive=exhaustive,
-        target={
-            "name": target.name,
-            "caption": target.caption,
-            "dtype": target.dtype,
-            "device": target.device,
-            "vocab_size": target.vocab_size,
-            "fingerprint": target.fingerprint,
-        },
+        target=target_meta(target),
         drafters={
             name: {
                 "k": limits[name],
@@ -179,6 +172,18 @@ def trace_meta(
         software=software(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+
+
+def target_meta(target: Target) -> dict[str, Any]:
+    """What a trace says of its target."""
+    return {
+        "name": target.name,
+        "caption": target.caption,
+        "dtype": target.dtype,
+        "device": target.device,
+        "vocab_size": target.vocab_size,
+        "fingerprint": target.fingerprint,
+    }
 
 
 def software() -> dict[str, str]:

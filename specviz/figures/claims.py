@@ -29,6 +29,12 @@ def plot_claims(audited: pd.DataFrame) -> go.Figure:
     ------
     ValueError
         When a column is missing, or no claim has both numbers.
+
+    Examples
+    --------
+    >>> from specviz.analysis.audits.claims import audit_claims
+    >>> plot_claims(audit_claims()).layout.xaxis.title.text
+    'tokens per round (bonus counted)'
     """
     maker = "specviz.audit_claims"
     columns = ("id", "source", "setting", "verdict", "tokens_per_round", "speedup", "step_ratio")

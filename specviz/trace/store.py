@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,8 +21,11 @@ import pyarrow.parquet as pq
 
 from specviz.trace.checks import validate
 from specviz.trace.schema import TraceMeta, table_schemas
+from specviz.trace.stored import Stored
 
 META, PARTS, LOCK = "trace.json", "parts", ".writing"
+#: Rows above which a table is read column by column, when they are asked for.
+LARGE = 1_000_000
 #: Tables a captured sequence is not whole without.
 CAPTURED = ("sequences", "positions", "drafts")
 #: Settings that a folder is resumed with, or not at all.
@@ -49,8 +52,10 @@ def write_folder(meta: TraceMeta, tables: Mapping[str, pa.Table], folder: str | 
     return folder
 
 
-def read_folder(folder: str | Path, parts: bool = True) -> tuple[TraceMeta, dict[str, pa.Table]]:
-    """Description and tables of a trace folder, finished or not.
+def read_folder(
+    folder: str | Path, parts: bool = True, leave: Collection[str] = ()
+) -> tuple[TraceMeta, dict[str, pa.Table]]:
+    """Description and tables (but those to `leave`) of a trace folder, finished or not.
 
     Raises
     ------
@@ -65,6 +70,8 @@ def read_folder(folder: str | Path, parts: bool = True) -> tuple[TraceMeta, dict
     meta = read_meta(folder)
     tables = {}
     for name, schema in table_schemas(meta.k).items():
+        if name in leave:
+            continue
         if name == "trees" and not meta.trees:  # optional, and unknown to older captures
             continue
         if meta.complete and not (folder / f"{name}.parquet").exists():
@@ -75,6 +82,22 @@ def read_folder(folder: str | Path, parts: bool = True) -> tuple[TraceMeta, dict
             # Workers finish in any order; a trace is ordered by sequence.
             tables[name] = whole.sort_by("seq") if _unsorted(whole) else whole
     return meta, tables
+
+
+def open_folder(folder: str | Path) -> tuple[TraceMeta, dict[str, pa.Table | Stored]]:
+    """As `read_folder`, with large tables left in their files, where these are in order."""
+    stored: dict[str, Stored] = {}
+    if isinstance(folder, (str, os.PathLike)) and (Path(folder) / META).is_file():
+        meta = read_meta(Path(folder))
+        for name, schema in table_schemas(meta.k).items():
+            file = Path(folder) / f"{name}.parquet"
+            if meta.complete and file.exists() and not finished_parts(Path(folder)):
+                with _refusing(file):
+                    table = Stored(file, schema)
+                    if table.num_rows > LARGE and not _unsorted(table.select(["seq"])):
+                        stored[name] = table
+    meta, tables = read_folder(folder, leave=stored)
+    return meta, {**tables, **stored}
 
 
 def read_meta(folder: Path) -> TraceMeta:
@@ -270,8 +293,15 @@ def placed(file: Path) -> Iterator[Path]:
 
 
 def _read_table(file: Path) -> pa.Table:
-    try:
+    with _refusing(file):
         return pq.read_table(file)
+
+
+@contextmanager
+def _refusing(file: Path) -> Iterator[None]:
+    """Errors of reading a file become a sentence."""
+    try:
+        yield
     except (pa.ArrowInvalid, OSError) as error:
         remedy = "resume the capture, which makes it again" if _in_part(file) else _REMEDY
         raise TraceError(f"{file} is damaged ({str(error).splitlines()[0]}): {remedy}.") from None

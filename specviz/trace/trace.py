@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from specviz.trace.checks import validate
 from specviz.trace.schema import TraceMeta, table_schemas
-from specviz.trace.store import read_folder, write_folder
+from specviz.trace.store import open_folder, write_folder
+from specviz.trace.stored import Stored
 from specviz.trace.summary import summary_html, summary_table
 
 Names = str | Sequence[str] | None
@@ -36,7 +37,8 @@ class Trace:
     -----
     `.sequences`, `.positions`, `.drafts`, `.trees`, `.rounds` and `.rows` are pandas frames, with
     the columns of `specviz.trace.schema`. `.matrix("logq", drafter="ngram")` gives a list column
-    as an array without building a frame.
+    as an array without building a frame. Of a large trace, `.column` and `.table` with columns
+    named read no other column from disk.
 
     Examples
     --------
@@ -45,48 +47,57 @@ class Trace:
     >>> trace.select(content_type="code").summary()              # doctest: +SKIP
     """
 
-    def __init__(self, meta: TraceMeta, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, meta: TraceMeta, tables: Mapping[str, pa.Table | Stored]) -> None:
         schemas = table_schemas(max(meta.k, 1))
         unknown = sorted(set(tables) - set(schemas))
         if unknown:
             raise ValueError(f"A trace has no table {unknown[0]!r}; its tables: {list(schemas)}.")
         self.meta = meta
-        self._tables = {
+        self._tables: dict[str, pa.Table | Stored] = {
             name: _cast(name, tables[name], schema) if name in tables else schema.empty_table()
             for name, schema in schemas.items()
         }
 
     # -- tables ---------------------------------------------------------------------------
 
-    def table(self, name: str) -> pa.Table:
-        """The Arrow table `name`."""
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The Arrow table `name`, or these columns of it."""
         if name not in self._tables:
             raise KeyError(f"A trace has no table {name!r}; its tables: {list(self._tables)}.")
-        return self._tables[name]
+        held = self._tables[name]
+        if columns is None and isinstance(held, pa.Table):
+            return held
+        try:
+            return held.select(table_schemas(1)[name].names if columns is None else list(columns))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ValueError(
+                f"The `{name}` table cannot be read from its file any more "
+                f"({str(error).splitlines()[0]}): restore the trace from a copy."
+            ) from None
 
     @cached_property
     def sequences(self) -> pd.DataFrame:
-        return _frame(self._tables["sequences"])
+        return _frame(self.table("sequences"))
 
     @cached_property
     def positions(self) -> pd.DataFrame:
-        return _frame(self._tables["positions"])
+        return _frame(self.table("positions"))
 
     @cached_property
     def drafts(self) -> pd.DataFrame:
-        return _frame(self._tables["drafts"])
+        return _frame(self.table("drafts"))
 
     @cached_property
     def trees(self) -> pd.DataFrame:
-        return _frame(self._tables["trees"])
+        return _frame(self.table("trees"))
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        return _frame(self._tables["rounds"])
+        return _frame(self.table("rounds"))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        return _frame(self._tables["rows"])
+        return _frame(self.table("rows"))
 
     @property
     def drafters(self) -> list[str]:
@@ -96,12 +107,12 @@ class Trace:
     @property
     def content_types(self) -> list[str]:
         """Content types in the order they first appear."""
-        return list(dict.fromkeys(self._tables["sequences"]["content_type"].to_pylist()))
+        return list(dict.fromkeys(self.table("sequences")["content_type"].to_pylist()))
 
     def require(self, *tables: str) -> None:
         """Raise a sentence naming the first of `tables` that this trace does not have."""
         for name in tables:
-            if self.table(name).num_rows == 0:
+            if self._tables[name].num_rows == 0:
                 raise ValueError(
                     f"This needs the `{name}` table, which this {self.meta.kind} trace does not "
                     f"have: it holds {', '.join(n for n, t in self._tables.items() if t.num_rows)}."
@@ -109,23 +120,27 @@ class Trace:
 
     def column(self, table: str, name: str) -> np.ndarray[Any, Any]:
         """One scalar column as a NumPy array."""
-        return np.asarray(self.table(table)[name].combine_chunks().to_numpy(zero_copy_only=False))
+        values = self.table(table, [name])[name]
+        return np.asarray(values.combine_chunks().to_numpy(zero_copy_only=False))
 
-    def draft_table(self, drafter: str | None = None) -> pa.Table:
-        """Rows of `drafts` of one drafter, ordered by sequence and anchor.
+    def draft_table(
+        self, drafter: str | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Rows of `drafts` of one drafter, ordered by sequence and anchor; or columns of them.
 
         `drafter` may be left out when the trace has only one.
         """
         self.require("drafts")
         name = self.drafter_name(drafter)
-        drafts = self._tables["drafts"]
+        drafts = self.table("drafts", columns)
         if len(self.drafters) == 1:
             return drafts
-        return drafts.filter(pc.equal(drafts["drafter"], pa.scalar(name)))
+        mine = self.table("drafts", ["drafter"])["drafter"]
+        return drafts.filter(pc.equal(mine, pa.scalar(name)))
 
     def matrix(self, name: str, drafter: str | None = None) -> np.ndarray[Any, Any]:
         """A list column of `drafts` as an array [anchors, K] (or [anchors, 4 K] for top4_ids)."""
-        column = self.draft_table(drafter)[name].combine_chunks()
+        column = self.draft_table(drafter, [name])[name].combine_chunks()
         if not pa.types.is_fixed_size_list(column.type):
             raise ValueError(
                 f"{name!r} is not a list column: use trace.column('drafts', {name!r})."
@@ -162,14 +177,14 @@ class Trace:
         ValueError
             When a name is not in the trace; the sentence lists those that are.
         """
-        keep = self._tables["sequences"]
+        keep = sequences = self.table("sequences")
         for column, wanted in (("content_type", content_type), ("prompt_id", prompt_id)):
             if wanted is not None:
-                names = _names(wanted, column, self._tables["sequences"][column].to_pylist())
+                names = _names(wanted, column, sequences[column].to_pylist())
                 keep = keep.filter(pc.is_in(keep[column], pa.array(names)))
         tables = {
             name: table.filter(pc.is_in(table["seq"], keep["seq"].combine_chunks()))
-            for name, table in self._tables.items()
+            for name, table in self._whole().items()
         }
         meta = self.meta
         if drafter is not None:
@@ -203,12 +218,15 @@ class Trace:
         ValueError
             Naming the first identity that fails, the table, and the rows.
         """
-        validate(self.meta, self._tables)
+        validate(self.meta, self._whole())
         return self
 
     def save(self, folder: str | Path) -> Path:
         """Write the trace to `folder` (created); each file appears whole or not at all."""
-        return write_folder(self.meta, self._tables, folder)
+        return write_folder(self.meta, self._whole(), folder)
+
+    def _whole(self) -> dict[str, pa.Table]:
+        return {name: self.table(name) for name in self._tables}
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{t.num_rows:,} {n}" for n, t in self._tables.items() if t.num_rows)
@@ -218,11 +236,11 @@ class Trace:
         return summary_html(self.meta, self._tables)
 
 
-def _cast(name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _cast(name: str, table: pa.Table | Stored, schema: pa.Schema) -> pa.Table | Stored:
     missing = [column for column in schema.names if column not in table.column_names]
     if missing:
         raise ValueError(f"The `{name}` table lacks the column {missing[0]!r}.")
-    return table.select(schema.names).cast(schema)
+    return table if isinstance(table, Stored) else table.select(schema.names).cast(schema)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
@@ -253,7 +271,8 @@ def load_trace(folder: str | Path) -> Trace:
     -------
     Trace
         With `meta.complete` False when the capture was interrupted: it then holds the
-        sequences finished so far.
+        sequences finished so far. Tables of up to a million rows are read at once; larger ones
+        by columns, when these are asked for, from files that stay open.
 
     Raises
     ------
@@ -264,4 +283,4 @@ def load_trace(folder: str | Path) -> Trace:
     --------
     >>> trace = load_trace("out/demo")                           # doctest: +SKIP
     """
-    return Trace(*read_folder(folder))
+    return Trace(*open_folder(folder))

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 import specviz as sv
 from specviz.analysis.replays.replay import replay
 from specviz.engine.loop import generate
-from specviz.trace.schema import table_schemas
+from tests.bench import scale
+from tests.bench.scale import repeated_trace
 from tests.synthetic import trace_of
 
 TOKENS, K, REPEATS = 64, 15, 3
@@ -108,22 +108,6 @@ def replay_of_a_million() -> None:
     line(f"seconds to replay {n:,} positions for k = 1..15", timed(sweep), "<= 2")
 
 
-def repeated_trace(trace: sv.Trace, times: int) -> sv.Trace:
-    """The same sequences many times over, renumbered."""
-    n = len(trace.sequences)
-    tables = {}
-    for name in table_schemas(1):
-        parts = []
-        for i in range(times):
-            part = trace.table(name)
-            if part.num_rows:
-                seq = pa.array(part["seq"].to_numpy() + i * n, pa.int32())
-                part = part.set_column(part.schema.get_field_index("seq"), "seq", seq)
-            parts.append(part)
-        tables[name] = pa.concat_tables(parts).combine_chunks()
-    return sv.Trace(trace.meta, tables)
-
-
 def saving() -> None:
     """Seconds to write and read a trace, per million positions."""
     rng = np.random.default_rng(0)
@@ -142,5 +126,6 @@ if __name__ == "__main__":
     print(f"{os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)")
     replay_of_a_million()
     saving()
+    scale.main()
     instrumentation()
     capture_against_generate()

@@ -31,7 +31,7 @@ from tests.unit.test_cross_check_tiny import (
     output,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cross_check")]
 TOKENS, K = 48, 5
 KINDS = ("code", "prose")
 #: Drafters whose `model` transformers can use as its assistant.

@@ -17,7 +17,7 @@ from specviz.prompt_set import Prompt, prompts
 from specviz.targets.torch_lm import TorchTarget
 from specviz.zoo import load_drafter, load_target
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("dflash")]
 TOKENS, WIDEST = 32, 7
 
 

@@ -24,7 +24,7 @@ from specviz.trace import Trace
 from specviz.zoo import load_drafter, load_target
 from tests.models import tiny_llama, tokenizer
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("smollm2")]
 TOKENS, K = 32, 7
 NAMES = ("ngram", "self-quant", "self-skip", "bigram", "lm", "eagle", "block", "mtp")
 

@@ -201,6 +201,7 @@ def test_t5_5_worked_numbers(nodes: int, bound: float, true: float) -> None:
 
 def test_t5_5_moments_as_given() -> None:
     assert f.speed_of_light(1.0986, 1.2069, 7).tau == pytest.approx(2.971, abs=5e-4)
+    assert f.speed_of_light(1.0986, 1.2069, 7).scaling == pytest.approx(1.893, abs=5e-4)
     assert f.speed_of_light(1.088, 2.0, 7).scaling == pytest.approx(1.91, abs=5e-3)
     assert f.speed_of_light(1.088, 2.0, 127).scaling == pytest.approx(4.46, abs=5e-3)
 

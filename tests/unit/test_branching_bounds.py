@@ -69,7 +69,7 @@ def test_f1_4_the_interval_contains_the_truth(z: np.ndarray, known: int, order: 
     low, high = f.hill_interval(seen, len(z), order)
     truth = b.hill(p, order)
     assert low * (1 - 1e-6) <= truth <= high * (1 + 1e-6)
-    for share in (0.5, 0.9):
+    for share in (0.5, 0.9, 1.0):
         fewest, most = f.nucleus_interval(seen, len(z), share)
         assert fewest <= b.nucleus_size(p, share) <= most
 

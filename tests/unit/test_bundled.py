@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "data" / "traces"
 def test_a_bundled_trace_is_valid(name: str) -> None:
     trace = sv.bundled_trace(name).validate()
     assert trace.meta.complete
-    assert trace.meta.greedy == (name != "smollm2-sampled")
+    assert trace.meta.greedy == (name not in ("smollm2-sampled", "smollm2-self-quant"))
     assert trace.meta.target["name"] == "smollm2-135m"
     if trace.meta.greedy:
         assert sv.replay(trace, sv.FixedK(7), "lm").tokens_per_round > 1.8

@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 
 from specviz.analysis.ceilings import which as c
+from specviz.analysis.ceilings.candidates import depth_match, recall_lengths
 from specviz.analysis.ceilings.first_tokens import first_tokens
 from specviz.analysis.ceilings.independence import iid_check
 from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
-from specviz.analysis.ceilings.measured_rows import _fewest_rounds
+from specviz.analysis.ceilings.measured_rows import fewest_rounds
 from specviz.analysis.replays.replay import replay
-from specviz.analysis.theory.bounds import entropy_sandwich
+from specviz.analysis.theory.bounds import entropy_sandwich, explicit_bound
 from specviz.analysis.theory.divergence import kl_certificate, overlap_certificate
 from specviz.bundled import bundled_trace
 from specviz.campaign import capture
@@ -200,7 +201,7 @@ def test_the_fewest_rounds_are_those_of_a_search() -> None:
             start = np.array([0, n, 2 * n])
 
         twice = np.concatenate([held, held])
-        assert _fewest_rounds(Two, twice).tolist() == [search(0)] * 2  # type: ignore[arg-type]
+        assert fewest_rounds(Two, twice).tolist() == [search(0)] * 2  # type: ignore[arg-type]
         a = rounds = 0
         while a < n:
             a, rounds = a + int(held[a]) + 1, rounds + 1
@@ -237,7 +238,16 @@ def test_sampled_rows_against_the_exact_laws() -> None:
     assert tau["chain at exp(-mean entropy)"] == pytest.approx(model.crude, abs=1e-3)
     assert tau["chain at the least p_max of the mean entropy"] == pytest.approx(model.low, abs=1e-3)
     assert tau["length of the draft"] == 5
-    assert tau["speed of light, 10 nodes to depth 4"] <= 5
+    second = (p * np.log(p) ** 2).sum(-1).mean()
+    light = explicit_bound(h, second, 10)
+    assert light < 5  # so that k + 1 does not hide it
+    assert tau["speed of light, 10 nodes to depth 4"] == pytest.approx(light, abs=2e-3)
+    assert (
+        measured_bounds(trace, nodes=1, draws=20)
+        .table.query('formula == "T5.5\'"')["value"]
+        .eq(2)
+        .all()
+    )  # one node emits 2 at most
 
 
 def test_sampled_rows_are_in_order() -> None:
@@ -335,6 +345,20 @@ def test_text_is_escaped_and_one_prompt_has_no_interval() -> None:
     assert found.caption in str(found)
     assert found.table["low"].isna().all()
     assert set(found.table["content_type"]) == {"<b>x"}
+
+
+def test_two_outputs_of_one_prompt_are_one_prompt() -> None:
+    """Tokens over rounds of all three outputs, none of them counted twice."""
+    streams = [[2, 0, 1, 0, 0], [0, 1, 0, 2, 0], [1, 0, 0, 0, 1]]
+    trace = trace_of(streams, k=2, max_new_tokens=20, prompt_ids=["p", "p", "q"])
+    table = measured_bounds(trace, draws=50).table.set_index("bound")
+    assert set(table["n_prompts"]) == {2}
+    assert set(table.loc[table["unit"] == "anchors", "n"]) == {15}
+    rounds = replay(trace, FixedK(2))
+    own = table.loc["this drafter"]
+    assert (own["n"], own["value"]) == (rounds.n_rounds, rounds.tokens_per_round)
+    for found in (depth_match(trace, draws=50), recall_lengths(trace, k=2, draws=50)):
+        assert set(found["n_prompts"]) == {2}
 
 
 def test_anchors_without_a_draft_count_as_nothing_kept() -> None:

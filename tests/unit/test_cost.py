@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from specviz.cost import CostModel, need_cost
-from specviz.presets import free_drafts, t4_like
+from specviz.presets import PRESETS, free_drafts, preset, t4_like
+from specviz.rooflines import H100, T4, Device, ridge, roofline
 
 
 @pytest.fixture
@@ -70,6 +72,84 @@ def test_t4_like_gives_the_report_back_and_says_it_was_not_measured() -> None:
     # The report's code figures, 7.4 tokens at 154 a second, do not fit: the round they imply
     # is cheaper than a plain step.
     assert 7.4 / 154 < cost.plain_seconds < cost.round_seconds("x", 7)
+
+
+def test_both_ends_of_the_report_give_its_figures_back() -> None:
+    prose, code = preset("t4-prose"), preset("t4-code")
+    assert prose == t4_like()
+    assert 7.4 / code.round_seconds("any", 7) == pytest.approx(154)
+    assert code.plain_seconds == pytest.approx(prose.plain_seconds)
+    assert code.verify_seconds(8) < code.plain_seconds < prose.round_seconds("any", 7)
+    assert code.verify_seconds(20) == code.verify_seconds(8)  # beyond the report it stays
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "milliseconds"),
+    [
+        ("rtx5090", 1, 14.76),
+        ("rtx5090", 8, 14.76 + 7 * 0.7),
+        ("h100-8b", 1, 30.0611),
+        ("h100-8b", 64, 30.04 + 0.0211 * 64),
+        ("gb10", 8, 142.0),
+        ("cpu-eager", 8, 121.5),
+        ("cpu-compiled", 1, 23.0),
+        ("cpu-4bit", 4, 23.1),
+        ("cpu-4bit", 3, (14.4 + 23.1) / 2),
+        ("cpu-4bit", 17, 76.3 + (76.3 - 39.9) / 8),
+    ],
+)
+def test_presets(name: str, rows: int, milliseconds: float) -> None:
+    assert 1e3 * preset(name).verify_seconds(rows) == pytest.approx(milliseconds)
+
+
+def test_every_preset_says_that_it_was_derived_and_from_what() -> None:
+    for name in PRESETS:
+        cost = preset(name)
+        assert cost.provenance == "preset"
+        assert "Derived" in cost.note
+        assert cost.draft_seconds("any", 15) >= 0
+        if "taken as free" in cost.note:
+            assert cost.draft_seconds("any", 7) == 0
+    with pytest.raises(ValueError, match="there are t4-prose"):
+        preset("tpu")
+
+
+def test_f4_5_ridges() -> None:
+    assert ridge(T4) == pytest.approx(203, abs=0.5)
+    assert ridge(T4, 0.5) == pytest.approx(51, abs=0.5)
+    assert ridge(H100) == pytest.approx(295, abs=0.5)
+
+
+def test_f4_5_roofline_is_flat_and_then_linear() -> None:
+    cost = roofline(8e9, H100)
+    read = 8e9 * 2 / 3.35e12
+    assert cost.verify_seconds(np.array([1, 100, 295])) == pytest.approx(np.full(3, read))
+    for rows in (300, 1000):  # beyond the ridge, and beyond what the curve lists
+        assert cost.verify_seconds(rows) == pytest.approx(rows * 2 * 8e9 / 989e12)
+    assert cost.draft_seconds("any", 15) == 0
+    assert "from memory" in cost.note
+    slow = Device("slow", flops=1e9, bandwidth=4e9)  # a ridge below one row: always linear
+    assert roofline(1e6, slow).verify_seconds(7) == pytest.approx(7 * 2e-3)
+
+
+def test_f4_5_a_drafter_that_goes_token_by_token_reads_its_weights_for_each() -> None:
+    cost = roofline(8e9, H100, drafter_parameters=1e9)
+    assert cost.draft_seconds("any", 7) == pytest.approx(7 * 1e9 * 2 / 3.35e12)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: roofline(0, T4), "parameters must be"),
+        (lambda: roofline(1e9, T4, bytes_per_parameter=-1), "bytes_per_parameter must be"),
+        (lambda: roofline(1e9, T4, drafter_parameters=0), "drafter_parameters must be"),
+        (lambda: Device("x", float("inf"), 1.0), "flops"),
+        (lambda: Device("x", 1.0, True), "bandwidth"),
+    ],
+)
+def test_a_roofline_of_nothing_is_refused(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()
 
 
 def test_round_trip_through_json(cost: CostModel) -> None:

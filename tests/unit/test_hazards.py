@@ -165,6 +165,20 @@ def test_what_only_tells_prompts_apart_does_not_help_on_others() -> None:
     assert model.auc.estimate < 0.5 < model.auc_within
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_no_other_prompt_shows_is_left_out_of_the_prediction() -> None:
+    """Repeats in two prompts, held out together: no coefficient, and no singular design."""
+    pytest.importorskip("statsmodels")
+    table = table_of(prompts=6)
+    fold = prompt_folds(np.array(["code", "prose"] * 3), 2, 0)
+    two = table["seq"].isin(np.flatnonzero(fold == 1)[:2])
+    table["repeated"] = two & (table["anchor"] % 2 == 0)
+    both = hazard_model(table, ["entropy", "repeated"], folds=2, draws=20)
+    assert both.auc.estimate == pytest.approx(
+        hazard_model(table, ["entropy"], folds=2, draws=20).auc.estimate, abs=0.05
+    )
+
+
 def test_the_type_is_nothing_beside_the_entropy_or_something() -> None:
     pytest.importorskip("statsmodels")
     conditions = [(), ("entropy",)]
@@ -176,7 +190,7 @@ def test_the_type_is_nothing_beside_the_entropy_or_something() -> None:
     assert left["low"]["entropy"] < 1 < left["high"]["entropy"]
     assert left["low"]["entropy"] > 0.4
     assert left["difference_low"]["entropy"] > 0.1
-    assert left["content_type"].unique() == ["prose against code"]
+    assert left["contrast"].unique() == ["prose against code"]
 
 
 def test_given_nothing_the_difference_is_that_of_the_shares() -> None:
@@ -188,7 +202,8 @@ def test_given_nothing_the_difference_is_that_of_the_shares() -> None:
     # The delta method, against resampling of prompts.
     sums = table.assign(one=1.0).groupby(["content_type", "prompt_id"])[["accepted", "one"]].sum()
     drawn = [resampled_sums(sums.loc[kind].to_numpy(), 4000, 1) for kind in ("prose", "code")]
-    low, high = percentiles(np.subtract(*(d[:, 0] / d[:, 1] for d in drawn)))
+    gaps = np.subtract(*(d[:, 0] / d[:, 1] for d in drawn))
+    low, high = percentiles(gaps, 0.95, len(sums))  # the model's t counts the prompts of both
     assert row["difference_low"] == pytest.approx(low, abs=0.015)
     assert row["difference_high"] == pytest.approx(high, abs=0.015)
 
@@ -220,7 +235,7 @@ def test_auc_counts_pairs_and_resamples_prompts() -> None:
     counts = resampled_sums(np.eye(len(names)), 60, 4).astype(int)
     rows = [np.repeat(np.arange(80), count[codes]) for count in counts]
     assert (found.low, found.high) == pytest.approx(
-        percentiles(np.array([pairs(score[each], y[each]) for each in rows]))
+        percentiles(np.array([pairs(score[each], y[each]) for each in rows]), 0.95, 6)
     )
     assert np.isnan(auc(score, y, np.zeros(80), draws=5).low)
 
@@ -324,6 +339,13 @@ def test_on_the_bundled_trace_the_drafter_knows_more_than_the_target() -> None:
         (
             lambda t: hazard_model(t.assign(repeated=t["accepted"]), ["repeated"]),
             "only for tokens of one fate",
+        ),
+        (
+            lambda t: hazard_model(
+                t.assign(content_type=t["content_type"].where(t["prompt_id"] != "p0", "rare")),
+                ["content_type"],
+            ),
+            "is rare only in one prompt",
         ),
         (lambda t: hazard_model(t.assign(accepted=True), ["entropy"], folds=2), "one fate"),
         (

@@ -198,6 +198,28 @@ def test_held_out_is_chosen_without_the_prompt() -> None:
     assert thirds.gains["gain_fitted"].equals(found.gains["gain_fitted"])
 
 
+def test_a_prompt_is_held_out_with_all_its_outputs() -> None:
+    """Two outputs of one prompt: one to judge on must not be fitted on through the other."""
+    streams = [[3, 3, 3, 3] * 3, [3, 3, 3, 3] * 3, [0] * 12]
+    trace = trace_of(streams, k=K, prompt_ids=["p", "p", "q"], content_types="code")
+    gains = optimal_k_by_ebf(trace, COST, bins=(2,), draws=20).gains.set_index("policy")
+    assert set(gains["n_prompts"]) == {2}
+    seconds = np.array([per_prompt(trace, FixedK(k), COST) for k in range(K + 1)])
+    p, q = seconds[:, :2].sum(axis=1), seconds[:, 2]
+    rival = p[q.argmin()] + q[p.argmin()]  # each is given what is best for the other
+    assert q.argmin() != p.argmin()
+    least = oracle(trace, COST).seconds(COST).sum()
+    assert gains["gain_held_out"]["oracle"] == pytest.approx(rival / least - 1)
+
+
+def test_a_kind_with_one_prompt_is_held_out_to_what_is_best_for_the_others() -> None:
+    streams = [[3, 2, 1, 0, 3, 2, 1, 0]] * 4
+    trace = trace_of(streams, k=K, content_types=["code", "code", "code", "prose"])
+    gains = optimal_k_by_ebf(trace, COST, bins=(2,), draws=20).gains.set_index("policy")
+    assert gains.loc["best fixed k", "speedup"] > 1  # drafting nothing would be a loss
+    assert gains.loc["best k by content type", "gain_held_out"] == pytest.approx(0)
+
+
 def test_a_planted_rule_is_found_and_pays_on_other_prompts() -> None:
     found = of_planted()
     assert found.policy.ks[0] == 4

@@ -405,6 +405,8 @@ def test_entropy_scores_of_f4_6() -> None:
         assert (score <= truth) is valid
         cross = -sum(x * math.log(y) for x, y in zip(q, p, strict=True))
         assert (cross / entropy <= 2 * 0.2 + 1) is valid
+        if valid:
+            assert cross / entropy == pytest.approx(1.26697, abs=5e-6)
     assert entropy_score(5.0, 0.2) == pytest.approx(0)
     assert entropy_score(5.1, 0.2) < 0
 

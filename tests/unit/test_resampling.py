@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from specviz.analysis import (
     entropy_by,
@@ -18,6 +19,7 @@ from specviz.analysis import (
 )
 from specviz.analysis.resampling import (
     Interval,
+    expanded_tail,
     percentiles,
     ratio_difference,
     ratio_interval,
@@ -84,6 +86,37 @@ def test_interval_covers_and_repeats_with_its_seed() -> None:
     assert ratio_interval(tokens, rounds, draws=400, seed=7) != found
     narrow = ratio_interval(tokens, rounds, level=0.5, draws=400, seed=199)
     assert found.low < narrow.low < narrow.high < found.high
+
+
+def test_f7_2_the_interval_of_a_mean_is_students() -> None:
+    """Of equal parts with normal noise the ends are Student's, whatever the number of prompts.
+
+    Plain percentiles of 8 prompts would end at 77 % of that distance."""
+    for n in (5, 8, 30):
+        values = stats.norm.ppf((np.arange(n) + 0.5) / n)
+        found = ratio_interval(values, np.ones(n), draws=60_000, seed=n)
+        reach = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)
+        assert found.high == pytest.approx(reach, rel=0.08)
+        assert found.low == pytest.approx(-reach, rel=0.08)
+
+
+def test_expanded_tails() -> None:
+    """At 8 prompts t = 2.3646, and sqrt(8 / 7) t = 2.5279 has 0.574 % above it."""
+    assert expanded_tail(0.95, 8) == pytest.approx(0.00574, abs=1e-5)
+    assert expanded_tail(0.95, 10**7) == pytest.approx(0.025, abs=1e-6)
+    assert expanded_tail(0.5, 2) < expanded_tail(0.5, 3) < 0.25
+    with pytest.raises(ValueError, match="n_prompts"):
+        expanded_tail(0.95, 1)
+
+
+def test_the_smaller_side_sets_the_width_of_an_unpaired_difference() -> None:
+    rng = np.random.default_rng(5)
+    few, many = rng.normal(3, 1, 5), rng.normal(2, 1, 40)
+    found = ratio_difference(few, np.ones(5), many, np.ones(40), paired=False, draws=3000)
+    drawn = [resampled_sums(each[:, None], 3000, i)[:, 0] for i, each in enumerate((few, many))]
+    ends = percentiles(drawn[0] / 5 - drawn[1] / 40, 0.95, 5)
+    assert (found.low, found.high) == pytest.approx(ends)
+    assert found.n_prompts == 45
 
 
 def test_identical_prompts_have_no_spread() -> None:
@@ -177,7 +210,7 @@ def test_every_entrance_refuses_what_no_interval_can_be_made_of(
 
 def test_the_tools_below_refuse_them_too() -> None:
     with pytest.raises(ValueError, match="level is a share"):
-        percentiles(np.arange(4.0), 0)
+        percentiles(np.arange(4.0), 0, 9)
     with pytest.raises(ValueError, match="level is a share"):
         wilson(1, 2, level=95)
     with pytest.raises(ValueError, match="number of resamples"):

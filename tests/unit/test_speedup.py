@@ -111,7 +111,7 @@ def test_best_k_is_the_best_and_dinkelbach_finds_it(data: st.DataObject, k: int)
     ("call", "sentence"),
     [
         (lambda: f.iid_speedup(1.2, 3, 0.1), "alpha is a probability"),
-        (lambda: f.iid_speedup(0.5, -1, 0.1), "0 tokens or more"),
+        (lambda: f.iid_speedup(0.5, -1, 0.1), "k must be a whole number"),
         (lambda: f.iid_speedup(0.5, 1, -0.1), "c must be 0 or more"),
         (lambda: f.iid_best_k(0.9, 0.0), "without end"),
         (lambda: f.best_k([0.5], [1, 1, 1], [0, 1]), "K \\+ 1 entries"),

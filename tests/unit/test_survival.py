@@ -164,7 +164,9 @@ def test_survival_by_is_the_curve_of_the_rounds() -> None:
         assert (seen["high"] >= seen["survival"] - 1e-12).all()
         assert part["n_prompts"][1] == 4
     easy, hard = (table[table["content_type"] == c].iloc[0] for c in ("code", "prose"))
-    assert easy["hazard_low"] > hard["hazard_high"]
+    # Four prompts each: either interval leaves the other estimate out, and they overlap.
+    assert easy["hazard_low"] > hard["hazard_accept"]
+    assert easy["hazard_accept"] > hard["hazard_high"]
 
 
 def test_survival_where_nothing_was_tried_is_missing() -> None:
@@ -194,7 +196,7 @@ def test_accepted_lengths() -> None:
     ("call", "sentence"),
     [
         (lambda: s.tau([0.5, 1.2]), "between 0 and 1"),
-        (lambda: s.tau_iid(0.5, -1), "0 tokens or more"),
+        (lambda: s.tau_iid(0.5, -1), "k must be a whole number"),
         (lambda: s.invert_tau(8.5, 7), "between 1 and k"),
         (lambda: s.tokens_per_round([]), "non-empty"),
         (lambda: s.tokens_per_round([0.5]), "whole numbers"),

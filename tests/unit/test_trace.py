@@ -7,16 +7,22 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from specviz.analysis import entropy_by, replay
 from specviz.campaign import capture
 from specviz.engine.loop import generate
+from specviz.policies import FixedK
 from specviz.prompt_set import Prompt
 from specviz.trace import Trace, TraceError, TraceMeta, load_trace
 from specviz.trace.schema import table_schemas
+from specviz.trace.stored import Stored
 from tests.models import toy_pair
+from tests.synthetic import synthetic_trace
 
 TABLES = list(table_schemas(1))
 
@@ -233,6 +239,74 @@ def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
         load_trace(None)
     with pytest.raises(TraceError, match=r"no trace\.json"):
         load_trace(tmp_path)
+
+
+# -- large tables -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A saved trace that counts as large."""
+    monkeypatch.setattr("specviz.trace.store.LARGE", 0)
+    return synthetic_trace(0, drafters=("steady", "fresh")).save(tmp_path / "trace")
+
+
+def test_a_large_trace_reads_the_columns_that_are_asked_for_and_no_more(large: Path) -> None:
+    trace = load_trace(large)
+    by_type, summary = entropy_by(trace, draws=50), trace.summary()
+    positions = trace._tables["positions"]
+    assert isinstance(positions, Stored)
+    assert set(positions._known) == {"seq", "entropy", "ebf", "ebf2", "p_max", "repeated"}
+    at_once = synthetic_trace(0, drafters=("steady", "fresh"))
+    pd.testing.assert_frame_equal(by_type, entropy_by(at_once, draws=50))
+    pd.testing.assert_frame_equal(summary, at_once.summary())
+
+
+def test_a_large_trace_is_the_same_trace(large: Path) -> None:
+    trace, at_once = load_trace(large), synthetic_trace(0, drafters=("steady", "fresh"))
+    assert np.array_equal(trace.column("positions", "entropy"), at_once.positions["entropy"])
+    assert np.array_equal(trace.matrix("token", "fresh"), at_once.matrix("token", "fresh"))
+    assert trace.validate() is trace
+    assert replay(trace, FixedK(4), "fresh").rounds.equals(
+        replay(at_once, FixedK(4), "fresh").rounds
+    )
+    for name in TABLES:
+        found, expected = trace.table(name), at_once.table(name)
+        assert found.schema == expected.schema
+        pd.testing.assert_frame_equal(found.to_pandas(), expected.to_pandas())
+    pd.testing.assert_frame_equal(
+        trace.select(content_type="code").summary(), at_once.select(content_type="code").summary()
+    )
+    assert repr(trace) == repr(at_once)
+
+
+def test_a_large_table_in_another_order_is_sorted_as_a_small_one_is(large: Path) -> None:
+    table = pq.read_table(large / "positions.parquet")
+    pq.write_table(table.take(list(range(len(table)))[::-1]), large / "positions.parquet")
+    seq = load_trace(large).column("positions", "seq")
+    assert (np.diff(seq) >= 0).all()
+
+
+def test_a_large_file_that_is_written_anew_changes_nothing_that_was_loaded(large: Path) -> None:
+    trace = load_trace(large)
+    synthetic_trace(5).save(large)
+    assert trace.positions.equals(synthetic_trace(0, drafters=("steady", "fresh")).positions)
+
+
+def test_damage_in_a_large_table_is_said_when_it_is_met(large: Path) -> None:
+    file = large / "positions.parquet"
+    column = pq.ParquetFile(file).metadata.row_group(0).column(4)
+    assert column.path_in_schema == "entropy"
+    bytes_ = bytearray(file.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    bytes_[start : start + 60] = b"?" * 60
+    file.write_bytes(bytes_)
+    trace = load_trace(large)
+    with pytest.raises(ValueError, match=r"`positions` table cannot be read.*copy"):
+        trace.column("positions", "entropy")
+    file.write_bytes(bytes_[:-20])
+    with pytest.raises(TraceError, match="damaged"):
+        load_trace(large)
 
 
 def test_the_description_survives_json() -> None:

@@ -98,6 +98,11 @@ def claim_audits(claims: pd.DataFrame | None = None) -> dict[str, Audit]:
     ------
     ValueError
         When a figure cannot be read, or a claim has none.
+
+    Examples
+    --------
+    >>> claim_audits()["t4-four-times"].verdict
+    'inconsistent'
     """
     claims = read_claims() if claims is None else claims
     return {row["id"]: _audit(row) for row in claims.to_dict("records")}

@@ -135,7 +135,6 @@ def _together(claims: Mapping[str, Audit], counted: bool, tolerance: float) -> A
     dear = max(costs, key=lambda label: costs[label].least)
     factor = max(costs[dear].least / costs[cheap].most, 1.0)
     one = factor <= 1 + tolerance and all(r.countable for r in chosen.values())
-    fine = all(reading.possible for reading in chosen.values())
     table = pd.DataFrame(
         [
             {
@@ -149,25 +148,16 @@ def _together(claims: Mapping[str, Audit], counted: bool, tolerance: float) -> A
             for label, cost in costs.items()
         ]
     )
-    words = {label: _cost(cost, compared) for label, cost in costs.items()}
-    if factor <= 1 + tolerance:
-        reason = (
-            f"Rounds from {words[cheap]} ({cheap}) to {words[dear]} ({dear}) can be of one cost"
-        )
-        reason += " model." if factor == 1 else f" model, give or take {tolerance:.0%}."
-        impossible = [label for label, r in chosen.items() if not r.possible]
-        if impossible:
-            reason += f" By itself, though, {impossible[0]} is inconsistent."
-        ways: tuple[str, ...] = ()
-    else:
-        reason = (
-            f"{dear} implies rounds of {words[dear]}, {cheap} of {words[cheap]}: at least "
-            f"{factor:.2f} times as dear. With one k and one machine a round costs the same "
-            "whatever text it drafts, so no one cost model fits both."
-        )
-        ways = _ways(chosen, cheap, dear)
     return AuditTogether(
-        one, one and fine, factor, tolerance, compared, counted, table, reason, ways
+        one_cost_model=one,
+        consistent=one and all(reading.possible for reading in chosen.values()),
+        factor=factor,
+        tolerance=tolerance,
+        compared=compared,
+        bonus_counted=counted,
+        table=table,
+        reason=_reason(chosen, costs, cheap, dear, factor, tolerance, compared),
+        reconcile=() if factor <= 1 + tolerance else _ways(chosen, cheap, dear),
     )
 
 
@@ -185,8 +175,29 @@ def _what_to_compare(chosen: Mapping[str, Reading]) -> str:
     return "step_ratio"
 
 
-def _cost(cost: Range, compared: str) -> str:
-    return ms(cost) if compared == "round_seconds" else f"{cost} plain steps"
+def _reason(
+    chosen: Mapping[str, Reading],
+    costs: Mapping[str, Range],
+    cheap: str,
+    dear: str,
+    factor: float,
+    tolerance: float,
+    compared: str,
+) -> str:
+    in_seconds = compared == "round_seconds"
+    low, high = (
+        ms(costs[label]) if in_seconds else f"{costs[label]} plain steps" for label in (cheap, dear)
+    )
+    if factor > 1 + tolerance:
+        return (
+            f"{dear} implies rounds of {high}, {cheap} of {low}: at least {factor:.2f} times as "
+            "dear. With one k and one machine a round costs the same whatever text it drafts, so "
+            "no one cost model fits both."
+        )
+    about = "" if factor == 1 else f", give or take {tolerance:.0%}"
+    said = f"Rounds from {low} ({cheap}) to {high} ({dear}) can be of one cost model{about}."
+    impossible = [label for label, reading in chosen.items() if not reading.possible]
+    return f"{said} By itself, though, {impossible[0]} is inconsistent." if impossible else said
 
 
 def _ways(chosen: Mapping[str, Reading], cheap: str, dear: str) -> tuple[str, ...]:

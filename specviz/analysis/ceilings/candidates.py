@@ -80,7 +80,8 @@ def depth_match(
         exists = np.arange(deepest) < _known(trace, anchors)[:, None]
         hits, n = _per_sequence(anchors, right & exists), _per_sequence(anchors, exists)
         for group, mine in groups_of(anchors, by):
-            share, low, high, prompts = ratios(hits[mine], n[mine], level, draws, seed)
+            names = anchors.prompt_id[mine]
+            share, low, high, prompts = ratios(names, hits[mine], n[mine], level, draws, seed)
             tables.append(
                 pd.DataFrame(
                     {
@@ -178,7 +179,8 @@ def recall_lengths(
             # The same tokens over fewer rounds, and those rounds over the chain's.
             top = np.column_stack([*[tokens] * (many + 1), own[:, 1:]])
             below = np.column_stack([own, *[own[:, 0]] * many])
-            length, low, high, prompts = ratios(top, below, level, draws, seed)
+            names = anchors.prompt_id[mine]
+            length, low, high, prompts = ratios(names, top, below, level, draws, seed)
             here, share = slice(1, many + 1), slice(many + 1, None)
             total = own.sum(axis=0).astype(int)
             tables.append(

@@ -49,7 +49,9 @@ class Group:
         value = float(statistic(self._means(total)))
         if len(self.sums) < 2:
             return value, np.nan, np.nan
-        low, high = percentiles(np.asarray(statistic(self._means(self._drawn))), self._level)
+        low, high = percentiles(
+            np.asarray(statistic(self._means(self._drawn))), self._level, len(self.sums)
+        )
         return value, float(low), float(high)
 
     def _means(self, sums: Floats) -> dict[str, Any]:

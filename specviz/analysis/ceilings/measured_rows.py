@@ -83,9 +83,10 @@ def greedy_rounds(trace: Trace, drafter: str, k: int, among: list[int]) -> pd.Da
     table = {
         "tokens": anchors.n - 1,
         "rounds_chain": np.bincount(anchors.owner[where], minlength=len(anchors.n)),
-        **{f"rounds_{m}": _fewest_rounds(anchors, _held(anchors, rank, m, k)) for m in among},
+        **{f"rounds_{m}": fewest_rounds(anchors, _held(anchors, rank, m, k)) for m in among},
     }
-    return pd.DataFrame(table, pd.Index(anchors.prompt_id, name="prompt_id"), dtype=float)
+    frame = pd.DataFrame(table, pd.Index(anchors.prompt_id, name="prompt_id"), dtype=float)
+    return frame.groupby(level=0, sort=False).sum()  # a prompt may have several outputs
 
 
 def greedy_rows(size: int, k: int, among: list[int]) -> list[Row]:
@@ -132,7 +133,7 @@ def _held(anchors: Anchors, rank: Ints, m: int, k: int) -> Ints:
     return np.asarray(np.minimum.reduce([run, anchors.offered, end]), dtype=np.int64)
 
 
-def _fewest_rounds(anchors: Anchors, held: Ints) -> Ints:
+def fewest_rounds(anchors: Anchors, held: Ints) -> Ints:
     """Per sequence, the fewest rounds when up to `held` tokens can be accepted at an anchor.
 
     The longest step is not always best: a shorter one can lead to a better anchor.

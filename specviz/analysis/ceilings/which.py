@@ -188,7 +188,7 @@ def _drawn(rule: str, drafter: str) -> tuple[tuple[Bound, ...], str]:
             "q = p the first of them is kept always."
         )
         return (LENGTH, SEVERAL, NEARNESS), says
-    whole = BLOCK if drafter == "factorised" else CHAIN
+    of_drafts = BLOCK if drafter == "factorised" else CHAIN
     near = (SHARED,) if rule == "shared-noise" else (NEARNESS,)
     if drafter == "factorised":
         says = (
@@ -200,7 +200,7 @@ def _drawn(rule: str, drafter: str) -> tuple[tuple[Bound, ...], str]:
             "Entropy sets no ceiling: with q = p every token is kept, however undecided the "
             "target. The limit is how near the drafter's law is to the target's."
         )
-    return (whole, LENGTH, OVERLAP, *near), says
+    return (of_drafts, LENGTH, OVERLAP, *near), says
 
 
 def _known(what: str, word: object, words: dict[str, str]) -> None:

@@ -130,7 +130,7 @@ def compare_drafters(
     by
         "content_type" or "prompt_id".
     level, draws, seed
-        Of the percentile interval, which resamples prompts, the same ones for both (F7.2).
+        Of the expanded percentile interval, which resamples prompts, the same ones for both (F7.2).
 
     Returns
     -------

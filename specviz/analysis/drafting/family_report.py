@@ -122,7 +122,7 @@ def family_report(
     k
         Tokens drafted in a round, from 1 to the smallest K.
     level, draws, seed
-        Of the percentile intervals, which resample prompts (F7.2).
+        Of the expanded percentile intervals, which resample prompts (F7.2).
 
     Returns
     -------

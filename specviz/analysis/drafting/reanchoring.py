@@ -44,7 +44,7 @@ def reanchoring_gain(
     by
         "content_type" or "prompt_id".
     level, draws, seed
-        Of the percentile intervals over resampled prompts (F7.2).
+        Of the expanded percentile intervals over resampled prompts (F7.2).
 
     Returns
     -------
@@ -77,7 +77,8 @@ def reanchoring_gain(
         many = len(steps)
         for group, mine in groups_of(anchors, by):
             top = np.hstack([fresh[mine] - tail[mine], fresh[mine], tail[mine], differ[mine]])
-            mean, low, high, prompts = ratios(top, np.hstack([n[mine]] * 4), level, draws, seed)
+            names, below = anchors.prompt_id[mine], np.hstack([n[mine]] * 4)
+            mean, low, high, prompts = ratios(names, top, below, level, draws, seed)
             gain, new, rest, share = mean.reshape(4, many)
             tables.append(
                 pd.DataFrame(

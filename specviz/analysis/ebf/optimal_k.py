@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.anchors import Anchors, Ints, anchors_of
+from specviz.analysis.anchors import Anchors, anchors_of
 from specviz.analysis.ebf.search import Contest, Family
 from specviz.analysis.ebf.steps import (
     EBFSteps,
@@ -26,7 +26,7 @@ from specviz.analysis.ebf.steps import (
     step_functions,
     visited,
 )
-from specviz.analysis.resampling import LEVEL, Floats, check_resampling, percentiles
+from specviz.analysis.resampling import LEVEL, Floats, check_resampling, expanded_tail, percentiles
 from specviz.cost import CostModel, need_cost
 from specviz.markup import counted
 from specviz.refuse import whole
@@ -136,7 +136,8 @@ def optimal_k_by_ebf(
         Committed tokens whose branching factors are averaged (geometrically).
     bins
         How many bins, of like size over all anchors; or their inner edges, such as (1.5, 4).
-        The edges of the hindsight reading are made the same way.
+        The edges of the hindsight reading are made the same way. Counted bins know the branching
+        factors of held-out prompts (never their matches); edges that you give know nothing.
     monotone
         Only step functions whose k never rises with the branching factor: fewer, so less
         is fitted to chance. False tries all.
@@ -195,12 +196,14 @@ def optimal_k_by_ebf(
         )
         rows.append(contest.row(name, reading == "hindsight", family, fixed, alike))
         drawn = family.ks[contest.winners(family.seconds)]
-        part = _bins(anchors, ebf, edges, family, drawn, level)
+        ends = percentiles(drawn.astype(float), level, contest.size)
+        part = _bins(anchors, ebf, edges, family, ends)
         tables.append(part.assign(reading=reading)[["reading", *part.columns]])
         steps[reading] = EBFSteps(edges, family.best.tolist(), m, anchors.drafter)
     rows.append(contest.oracle_row(trace, fixed))
     stops, closes = _stops(contest, recent, anchors)
-    low, high = np.quantile(closes, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    tail = expanded_tail(level, contest.size)
+    low, high = np.quantile(closes, [tail, 1 - tail], method="inverted_cdf")
     return OptimalKByEBF(
         table=pd.concat(tables, ignore_index=True),
         gains=pd.DataFrame(rows),
@@ -225,8 +228,7 @@ def _bins(
     ebf: Floats,
     edges: tuple[float, ...],
     family: Family,
-    drawn: Ints,
-    level: float,
+    ends: tuple[Floats, Floats],
 ) -> pd.DataFrame:
     """Per bin: its k and how sure it is, and the rounds that start in it."""
     ks, place = family.best, family.place
@@ -234,7 +236,7 @@ def _bins(
     accepted = np.minimum(anchors.acceptable, ks[place])[where]
     rounds = np.bincount(place[where], minlength=len(ks))
     tokens = np.bincount(place[where], accepted + 1.0, len(ks))
-    low, high = percentiles(drawn.astype(float), level)
+    low, high = ends
     return pd.DataFrame(
         {
             "bin": np.arange(len(ks)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from specviz.analysis.anchors import Anchors, Ints
 from specviz.analysis.ebf.steps import seconds_of, visited
@@ -55,8 +55,8 @@ class Contest:
 
     Attributes
     ----------
-    prompts
-        Rows of the anchors' sequences that have rounds, shape [P].
+    prompt
+        Code of every sequence's prompt, shape [S]; -1 where it has no round.
     kinds, fold
         Code of the content type, and the fold in which it is held out, [P] each.
     counts
@@ -65,7 +65,7 @@ class Contest:
 
     anchors: Anchors
     cost: CostModel
-    prompts: NDArray[np.intp]
+    prompt: NDArray[np.intp]
     kinds: Ints
     fold: Ints
     counts: Floats
@@ -84,25 +84,28 @@ class Contest:
         draws: int,
         seed: int,
     ) -> Contest:
-        prompts = np.flatnonzero(anchors.n > 1)  # an output of one token has no round
-        if len(prompts) < 2:
+        some = anchors.n > 1  # an output of one token has no round
+        prompt = np.full(len(anchors.n), -1)
+        prompt[some] = pd.factorize(anchors.prompt_id[some])[0]
+        size = int(prompt.max(initial=-1)) + 1
+        if size < 2:
             raise ValueError("Need two prompts or more: some to fit on, others to judge on.")
-        kinds = anchors.content_type[prompts]
-        fold = prompt_folds(kinds, len(prompts) if folds is None else folds, seed)
-        counts = resampled_sums(np.eye(len(prompts)), draws, seed)  # of each prompt, per draw
+        kinds = np.array([anchors.content_type[prompt == each][0] for each in range(size)], object)
+        fold = prompt_folds(kinds, size if folds is None else folds, seed)
+        counts = resampled_sums(np.eye(size), draws, seed)  # of each prompt, per draw
         codes = pd.factorize(kinds)[0].astype(np.int64)
-        return cls(anchors, cost, prompts, codes, fold, counts, level, draws, seed)
+        return cls(anchors, cost, prompt, codes, fold, counts, level, draws, seed)
 
     @property
     def size(self) -> int:
-        return len(self.prompts)
+        return len(self.fold)
 
     @property
     def folds(self) -> int:
         return int(self.fold.max()) + 1
 
     def family(self, place: Ints, ks: Ints) -> Family:
-        return Family(place, ks, seconds_of(self.anchors, self.cost, place, ks)[:, self.prompts])
+        return Family(place, ks, self._per_prompt(seconds_of(self.anchors, self.cost, place, ks)))
 
     def winners(self, seconds: Floats) -> NDArray[np.intp]:
         """The fastest candidate of every resample of the prompts."""
@@ -116,9 +119,7 @@ class Contest:
         """One family against the best fixed k, each group of prompts with a choice of its own."""
         everyone = np.ones(self.size, bool)
         picks = _picks(family.seconds, groups, everyone)
-        owner = np.full(len(self.anchors.seq), -1)
-        owner[self.prompts] = np.arange(self.size)
-        k = family.ks[picks[owner[self.anchors.owner]], family.place]
+        k = family.ks[picks[self.prompt[self.anchors.owner]], family.place]
         fitted = family.seconds[picks, np.arange(self.size)]
         rounds = len(visited(self.anchors, k))
         return self._row(policy, hindsight, fixed, fitted, self._held_out(family, groups), rounds)
@@ -128,8 +129,15 @@ class Contest:
         found = oracle(trace, self.cost, self.anchors.drafter, draws=1)
         place = np.searchsorted(self.anchors.seq, found.rounds["seq"].to_numpy())
         every = np.bincount(place, found.seconds(self.cost), len(self.anchors.seq))
-        least = every[self.prompts].astype(float)
+        least = self._per_prompt(every)
         return self._row("oracle", True, fixed, least, least, found.n_rounds)
+
+    def _per_prompt(self, values: ArrayLike) -> Floats:
+        """Sums over the sequences (the last axis) of every prompt."""
+        order = np.argsort(self.prompt, kind="stable")[(self.prompt < 0).sum() :]
+        starts = np.searchsorted(self.prompt[order], np.arange(self.size))
+        by_prompt = np.asarray(values, dtype=float)[..., order]
+        return np.asarray(np.add.reduceat(by_prompt, starts, axis=-1))
 
     def _held_out(self, family: Family, groups: Ints) -> Floats:
         """Seconds of every prompt, the choice made on the prompts of other folds."""
@@ -149,7 +157,7 @@ class Contest:
         held_out: Floats,
         rounds: int,
     ) -> dict[str, object]:
-        tokens, alike = self.anchors.n[self.prompts] - 1, np.zeros(self.size, np.int64)
+        tokens, alike = self._per_prompt(self.anchors.n - 1.0), np.zeros(self.size, np.int64)
         best = _picks(fixed.seconds, alike, np.ones(self.size, bool))
         rivals = {
             "fitted": (fixed.seconds[best, np.arange(self.size)], fitted),
@@ -169,9 +177,13 @@ class Contest:
 
 
 def _picks(seconds: Floats, groups: Ints, fit: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Per prompt, its group's fastest candidate on the prompts to fit on. Shape [P]."""
+    """Per prompt, its group's fastest candidate on the prompts to fit on. Shape [P].
+
+    A group none of whose prompts is fitted on takes the candidate that is fastest on all that are.
+    """
     picks = np.zeros(seconds.shape[1], dtype=np.intp)
     for group in range(int(groups.max()) + 1):
         mine = groups == group
-        picks[mine] = np.argmin(seconds[:, mine & fit].sum(axis=1))
+        known = mine & fit if (mine & fit).any() else fit
+        picks[mine] = np.argmin(seconds[:, known].sum(axis=1))
     return picks

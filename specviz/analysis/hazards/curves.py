@@ -66,6 +66,15 @@ def hazard_curve(
     ------
     ValueError
         When a column is missing, x is not a number everywhere, or shape is another.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"prompt_id": list("aabb"), "entropy": [0.1, 2.0, 0.2, 3.0],
+    ...                       "accepted": [True, False, True, True]})
+    >>> hazard_curve(table, bins=2, draws=20)[["x_high", "accepted", "n_tokens"]]
+       x_high  accepted  n_tokens
+    0     0.2       1.0         2
+    1     3.0       0.5         2
     """
     check_resampling(level, draws, seed)
     if shape not in ("binned", "isotonic"):
@@ -109,7 +118,9 @@ def _curve(
         lines = np.array([line(each[:cells], each[cells:]) for each in drawn])
         low, high = (np.full(cells, np.nan) for _ in range(2))
         for cell in np.flatnonzero(full):
-            low[cell], high[cell] = percentiles(lines[~np.isnan(lines[:, cell]), cell], level)
+            low[cell], high[cell] = percentiles(
+                lines[~np.isnan(lines[:, cell]), cell], level, len(prompts)
+            )
     bottom, top = np.full(cells, np.inf), np.full(cells, -np.inf)
     np.minimum.at(bottom, place, values)
     np.maximum.at(top, place, values)
@@ -153,6 +164,14 @@ def rank_correlation(
     ------
     ValueError
         As `hazard_curve`.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"prompt_id": list("aabb"), "content_type": "code",
+    ...                       "entropy": [0.1, 2.0, 0.2, 3.0],
+    ...                       "accepted": [True, False, True, True]})
+    >>> rank_correlation(table, draws=20)["rho"].round(2).tolist()
+    [-0.26, -0.26]
     """
     check_resampling(level, draws, seed)
     _need(table, x, by)
@@ -166,10 +185,10 @@ def rank_correlation(
             rng = np.random.default_rng(seed)
             picks = rng.integers(0, len(prompts), (draws, len(prompts)))
             drawn = [np.concatenate([own[each] for each in pick]) for pick in picks]
-            found = np.array([_spearman(values[rows_], y[rows_]) for rows_ in drawn])
+            found = np.array([_spearman(values[tokens], y[tokens]) for tokens in drawn])
             found = found[~np.isnan(found)]
             if len(found):
-                low, high = map(float, percentiles(found, level))
+                low, high = map(float, percentiles(found, level, len(prompts)))
         rows.append((value, _spearman(values, y), low, high, len(part), len(prompts)))
     return pd.DataFrame(rows, columns=[by, "rho", "low", "high", "n_tokens", "n_prompts"])
 
@@ -222,7 +241,7 @@ def auc(
         pairs = (counts @ good) * (counts @ bad)
         some = pairs > 0
         drawn = ((counts @ wins) * counts).sum(axis=1)[some] / pairs[some]
-        low, high = map(float, percentiles(drawn, level))
+        low, high = map(float, percentiles(drawn, level, size))
     return Interval(estimate, low, high, level, size, draws, seed)
 
 
@@ -241,7 +260,16 @@ def calibration(
     Returns
     -------
     DataFrame
-        predicted (mean in the bin), accepted with low and high, n_tokens, n_prompts.
+        predicted (mean in the bin), accepted (share of its tokens) with low and high, n_tokens,
+        n_prompts.
+
+    Examples
+    --------
+    >>> calibration([0.2, 0.8, 0.3, 0.9], [0, 1, 0, 1], list("aabb"), bins=2, draws=20)[
+    ...     ["predicted", "accepted"]].round(2)
+       predicted  accepted
+    0       0.25       0.0
+    1       0.85       1.0
     """
     frame = pd.DataFrame(
         {

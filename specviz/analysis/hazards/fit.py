@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from specviz.analysis.resampling import Floats
 
@@ -29,9 +30,7 @@ OF_TARGET = ("entropy", "ln_ebf_inf", "margin")
 
 def checked_terms(table: pd.DataFrame, terms: Sequence[str] | None) -> list[str]:
     """The terms to fit; by default all that can be, but for draft_entropy."""
-    missing = [c for c in ("prompt_id", "accepted", "drafter", *TERMS) if c not in table]
-    if missing:
-        raise ValueError(f"This table lacks the column {missing[0]!r}: make it with hazard_table.")
+    need_table(table)
     if isinstance(terms, str):
         raise ValueError(f"terms is a list of names: [{terms!r}].")
     if terms is None:
@@ -45,19 +44,31 @@ def checked_terms(table: pd.DataFrame, terms: Sequence[str] | None) -> list[str]
     return list(dict.fromkeys(terms))
 
 
+def need_table(table: object) -> pd.DataFrame:
+    """`table`, if it is one of `hazard_table`; else a ValueError that says what is wanted."""
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(
+            f"{table!r:.60} is no table of drafted tokens: make one with hazard_table(trace, k, "
+            "drafter)."
+        )
+    missing = [c for c in ("prompt_id", "accepted", "drafter", *TERMS) if c not in table]
+    if missing:
+        raise ValueError(f"This table lacks the column {missing[0]!r}: make it with hazard_table.")
+    return table
+
+
 def _unfit(table: pd.DataFrame, name: str) -> str:
     """Why no coefficient can be given to this term; "" where one can."""
     if table[name].nunique() < 2:
         return "does not vary in this table"
-    if name in ("content_type", "repeated"):  # with odds of 0 or infinity no logit ends
-        fates = table.groupby(name)["accepted"].nunique()
-        if (fates < 2).any():
+    if name in ("content_type", "repeated"):
+        of_kind = table.groupby(name)
+        fates, prompts = of_kind["accepted"].nunique(), of_kind["prompt_id"].nunique()
+        if (fates < 2).any():  # with odds of 0 or infinity no logit ends
             return f"is {fates.idxmin()} only for tokens of one fate"
+        if (prompts < 2).any():  # its score sums to 0 there, and so would its clustered error
+            return f"is {prompts.idxmin()} only in one prompt, so its error cannot be told"
     return ""
-
-
-def reference_type(table: pd.DataFrame) -> str:
-    return str(table["content_type"].iloc[0])
 
 
 def design(table: pd.DataFrame, terms: Sequence[str]) -> tuple[Floats, list[str]]:
@@ -102,4 +113,5 @@ def fit_logit(x: Floats, y: Floats, cluster: NDArray[np.intp] | None = None) -> 
 
 
 def chance_of(x: Floats, params: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-(x @ params))))
+    """Fitted P(accept) of every row."""
+    return np.asarray(expit(x @ params))

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from specviz.analysis.anchors import anchors_of, by_position
@@ -28,15 +30,10 @@ from specviz.analysis.hazards.fit import (
     checked_terms,
     design,
     fit_logit,
-    reference_type,
+    need_table,
 )
 from specviz.analysis.replays.replay import replay
-from specviz.analysis.resampling import (
-    DRAWS,
-    LEVEL,
-    Interval,
-    check_resampling,
-)
+from specviz.analysis.resampling import DRAWS, LEVEL, Floats, Interval, check_resampling
 from specviz.policies import FixedK, Policy
 from specviz.trace import Trace
 
@@ -69,6 +66,13 @@ def hazard_table(
     ------
     ValueError
         As `replay`, when the policy drafts trees, and when no round decided about a token.
+
+    Examples
+    --------
+    >>> from specviz.bundled import bundled_trace
+    >>> table = hazard_table(bundled_trace("smollm2-trees"), 7, "lm")
+    >>> len(table), int(table["depth"].max())
+    (2163, 7)
     """
     if isinstance(policy, Policy):
         chosen, anchors = policy, anchors_of(trace, trace.drafters[0])  # one output for all
@@ -176,7 +180,7 @@ def hazard_model(
         From `hazard_table`.
     terms
         Names of `TERMS`; None takes all but draft_entropy, less those that do not vary, and
-        kinds (of text, or repeated) all of whose tokens had one fate.
+        kinds (of text, or repeated) all of whose tokens had one fate or are of one prompt.
     folds
         Of the cross-validation: whole prompts, every kind of text spread over them.
     bins
@@ -205,8 +209,8 @@ def hazard_model(
     --------
     >>> from specviz.bundled import bundled_trace
     >>> table = hazard_table(bundled_trace("smollm2-trees"), 7, "lm")
-    >>> model = hazard_model(table, ["depth", "entropy"], draws=200)     # doctest: +SKIP
-    >>> 0.5 < model.auc.estimate < 1                                     # doctest: +SKIP
+    >>> model = hazard_model(table, ["depth", "entropy"], draws=200)
+    >>> 0.5 < model.auc.estimate < 1
     True
     """
     check_resampling(level, draws, seed)
@@ -217,10 +221,7 @@ def hazard_model(
     types = table.groupby("prompt_id", sort=False)["content_type"].first().loc[prompts]
     fold = prompt_folds(types.to_numpy(), folds, seed)[prompt]
     fit = fit_logit(x, y, prompt)
-    predicted = np.empty(len(y))
-    for each in range(folds):
-        held = fold == each
-        predicted[held] = chance_of(x[held], fit_logit(x[~held], y[~held]).params)
+    predicted = _out_of_fold(x, y, fold)
     ends = np.asarray(fit.conf_int(alpha=1 - level))
     coefficients = pd.DataFrame(
         {
@@ -234,20 +235,32 @@ def hazard_model(
         }
     )
     return HazardModel(
-        coefficients,
-        calibration(
+        coefficients=coefficients,
+        calibration=calibration(
             predicted, y, prompt, bins=bins, level=level, draws=min(draws, 1000), seed=seed
         ),
-        auc(predicted, y, prompt, level=level, draws=draws, seed=seed),
-        auc(chance_of(x, fit.params), y, prompt, draws=1).estimate,
-        reference_type(table) if "content_type" in chosen else "",
-        tuple(dict.fromkeys(table["drafter"])),
-        folds,
-        seed,
-        len(table),
-        len(table[["seq", "anchor"]].drop_duplicates()),
-        len(prompts),
+        auc=auc(predicted, y, prompt, level=level, draws=draws, seed=seed),
+        auc_within=auc(chance_of(x, fit.params), y, prompt, draws=1).estimate,
+        reference=table["content_type"].iloc[0] if "content_type" in chosen else "",
+        drafters=tuple(dict.fromkeys(table["drafter"])),
+        folds=folds,
+        seed=seed,
+        n_tokens=len(table),
+        n_rounds=len(table[["seq", "anchor"]].drop_duplicates()),
+        n_prompts=len(prompts),
     )
+
+
+def _out_of_fold(x: Floats, y: Floats, fold: NDArray[np.int64]) -> Floats:
+    """P(accept) of every row, fitted on the rows of other folds."""
+    predicted = np.empty(len(y))
+    for each in np.unique(fold):
+        held = fold == each
+        varies = np.ptp(x[~held], axis=0) > 0
+        varies[0] = True  # the intercept; what does not vary there has no coefficient
+        fit = fit_logit(x[~held][:, varies], y[~held])
+        predicted[held] = chance_of(x[held][:, varies], fit.params)
+    return predicted
 
 
 def residual_type_effect(
@@ -280,7 +293,7 @@ def residual_type_effect(
     Returns
     -------
     DataFrame
-        given (the terms held), content_type (against the first of the table), effect
+        given (the terms held), contrast (a type against the first of the table), effect
         (log-odds of being accepted) with low and high, difference (of P(accept): the mean over
         all rows of the table, once as that type and once as the first) with difference_low and
         difference_high (delta method), n_tokens, n_prompts.
@@ -289,9 +302,17 @@ def residual_type_effect(
     ------
     ImportError, ValueError
         As `hazard_model`, and when there is one content type only.
+
+    Examples
+    --------
+    >>> from specviz.bundled import bundled_trace
+    >>> table = hazard_table(bundled_trace("smollm2-trees"), 7, "lm")
+    >>> left = residual_type_effect(table, [(), ("depth", "entropy")])
+    >>> left["contrast"].unique().tolist(), left["given"].tolist()
+    (['prose against code'], ['nothing', 'depth, entropy'])
     """
     check_resampling(level, 1, 0)
-    kinds = list(dict.fromkeys(table["content_type"]))
+    kinds = list(dict.fromkeys(need_table(table)["content_type"]))
     if len(kinds) < 2:
         raise ValueError("One content type has nothing to be compared with: take two or more.")
     y = table["accepted"].to_numpy(dtype=float)
@@ -302,21 +323,14 @@ def residual_type_effect(
         x, names = design(table, checked_terms(table, [*held, "content_type"]))
         fit = fit_logit(x, y, prompt)
         ends = np.asarray(fit.conf_int(alpha=1 - level))
-        covariance = np.asarray(fit.cov_params())
-        for kind in kinds[1:]:
-            place = names.index(f"content_type[{kind}]")
-            there, here = x.copy(), x.copy()
-            types = [i for i, name in enumerate(names) if name.startswith("content_type[")]
-            there[:, types], here[:, types] = 0.0, 0.0
-            there[:, place] = 1.0
-            p, p0 = chance_of(there, fit.params), chance_of(here, fit.params)
-            slope = (there * (p * (1 - p))[:, None] - here * (p0 * (1 - p0))[:, None]).mean(axis=0)
-            difference = float((p - p0).mean())
-            spread = quantile * float(np.sqrt(slope @ covariance @ slope))
+        types = [i for i, name in enumerate(names) if name.startswith("content_type[")]
+        for kind, place in zip(kinds[1:], types, strict=True):
+            difference, error = _mean_difference(fit, x, types, place)
+            spread = quantile * error
             rows.append(
                 {
                     "given": ", ".join(held) or "nothing",
-                    "content_type": f"{kind} against {kinds[0]}",
+                    "contrast": f"{kind} against {kinds[0]}",
                     "effect": fit.params[place],
                     "low": ends[place, 0],
                     "high": ends[place, 1],
@@ -328,3 +342,18 @@ def residual_type_effect(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _mean_difference(fit: Any, x: Floats, types: Sequence[int], place: int) -> tuple[float, float]:
+    """P(accept) as the type of one column less that as the first type, and its standard error.
+
+    Means over all rows, whatever their type; the error by the delta method.
+    """
+    as_first = x.copy()
+    as_first[:, types] = 0.0
+    as_type = as_first.copy()
+    as_type[:, place] = 1.0
+    p, p0 = chance_of(as_type, fit.params), chance_of(as_first, fit.params)
+    slope = (as_type * (p * (1 - p))[:, None] - as_first * (p0 * (1 - p0))[:, None]).mean(axis=0)
+    covariance = np.asarray(fit.cov_params())
+    return float((p - p0).mean()), float(np.sqrt(slope @ covariance @ slope))

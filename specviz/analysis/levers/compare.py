@@ -44,7 +44,8 @@ def compare_policies(
     drafter
         For every policy; None leaves it to the policies.
     level, draws, seed
-        Of the percentile intervals over resampled prompts, the same for every policy (F7.2).
+        Of the expanded percentile intervals over resampled prompts, the same for every policy
+        (F7.2).
 
     Returns
     -------
@@ -120,7 +121,7 @@ def length_by_nodes(
         Numbers of nodes; those above what a shape was captured with are left out, and a shape
         that is not nested comes at its own size only.
     level, draws, seed
-        Of the percentile intervals over resampled prompts.
+        Of the expanded percentile intervals over resampled prompts.
 
     Returns
     -------
@@ -179,7 +180,7 @@ def _rows(
     def ends(values: Floats) -> tuple[Floats, Floats]:
         if n < 2:
             return np.full(many, np.nan), np.full(many, np.nan)
-        return percentiles(values, level)
+        return percentiles(values, level, n)
 
     length, again = total[:, 0] / total[:, 1], resampled[..., 0] / resampled[..., 1]
     low, high = ends(again)

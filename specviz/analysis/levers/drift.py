@@ -43,7 +43,7 @@ def drift_table(
         The same prompts with a lossless rule (`Greedy()` for the relaxations of greedy
         decoding, `Rejection()` for `Lenience`), and the same target, drafter, policy, limit.
     level, draws, seed
-        Of the percentile intervals, which resample prompts (F7.2).
+        Of the expanded percentile intervals, which resample prompts (F7.2).
 
     Returns
     -------

@@ -50,7 +50,7 @@ def length_by_k(
     ks
         Lengths; by default 1..K of the drafter.
     level, draws, seed
-        Of the percentile interval over resampled prompts.
+        Of the expanded percentile interval over resampled prompts.
 
     Returns
     -------
@@ -153,7 +153,7 @@ class Sweep:
         if len(self.tokens) < 2:
             nothing = np.full(len(self.ks), np.nan)
             return nothing, nothing
-        return percentiles(resampled, level)
+        return percentiles(resampled, level, len(self.tokens))
 
 
 def sweeps_of(anchors: Anchors, cost: CostModel | None, by: str, ks: list[int]) -> Iterator[Sweep]:

@@ -85,7 +85,7 @@ def optimal_k(
     drafter
         None compares all drafters of the trace; the sentences then name the fastest.
     level, draws, seed
-        Of the percentile interval over resampled prompts.
+        Of the expanded percentile interval over resampled prompts.
 
     Returns
     -------
@@ -143,7 +143,10 @@ def _best(curve: pd.DataFrame, resampled: Floats, level: float) -> dict[str, Any
     k = int(np.argmax(np.where(sure, speedup, -np.inf))) if sure.any() else 0
     second = int(np.argmax(np.where(np.arange(len(speedup)) == k, -np.inf, speedup)))
     winners = np.argmax(resampled, axis=1)
-    k_low, k_high = percentiles(winners.astype(float), level)
+    prompts = int(curve["n_prompts"].iloc[0])
+    k_low = k_high = winners[0]  # every resample of one prompt is that prompt
+    if prompts > 1:
+        k_low, k_high = percentiles(winners.astype(float), level, prompts)
     return {
         "k": k,
         "speedup": float(speedup[k]),

@@ -125,7 +125,7 @@ def regret(
         For every policy, for the oracle and for the best fixed k. None: policies name their
         own, and the other two may use any drafter of the trace.
     level, draws, seed
-        Of the percentile interval over resampled prompts, the same ones for every policy.
+        Of the expanded percentile interval over resampled prompts, the same ones for every policy.
 
     Returns
     -------
@@ -289,7 +289,7 @@ def _intervals(spent: Floats, level: float, draws: int, seed: int) -> tuple[Floa
         return nothing, nothing
     sums = resampled_sums(spent, draws, seed)
     against = np.stack([sums / sums[:, [0]], sums / sums[:, [1]]], axis=1)
-    return percentiles(against - 1, level)
+    return percentiles(against - 1, level, len(spent))
 
 
 def _named(

@@ -37,6 +37,11 @@ def reach(factors: ArrayLike) -> Floats:
     -------
     array
         Shape [anchors, K], column i - 1 is W_i, the product of the first i factors.
+
+    Examples
+    --------
+    >>> reach([[0.5, 0.5], [1.0, 0.25]]).tolist()
+    [[0.5, 0.25], [1.0, 0.25]]
     """
     table = np.asarray(factors, dtype=float)
     if table.ndim != 2 or np.any(~((table >= 0) & (table <= 1))):

@@ -143,7 +143,7 @@ class Replay:
         Returns
         -------
         DataFrame
-            The column, tokens_per_round, low, high (percentile interval over resampled
+            The column, tokens_per_round, low, high (expanded percentile interval over resampled
             prompts, NaN with one prompt), n_rounds, n_prompts.
         """
         if column not in self.rounds.columns:

@@ -100,7 +100,7 @@ class SampledReplay:
         Returns
         -------
         DataFrame
-            The column, tokens_per_round, low, high (percentile interval over resampled
+            The column, tokens_per_round, low, high (expanded percentile interval over resampled
             prompts, NaN with one), draft_yield (accepted / drafted; NaN where nothing is
             drafted), rule, exact, expected_rounds, n_tokens, n_prompts.
 
@@ -261,14 +261,23 @@ def replay_sampled(
     asker, reaches = Asker(trace, policy, drafter), Reaches(trace, rule)
     settled = asker.everywhere()
     exact = settled is not None
-    if settled is not None:
-        rows, per_run = expected_rounds(asker, reaches, *settled), np.zeros(0)
-    else:
+    if settled is None:
         rows, per_run = drawn_rounds(asker, reaches, runs, seed)
+    else:
+        rows, per_run = expected_rounds(asker, reaches, *settled), np.zeros(0)
     used = tuple(name for name in trace.drafters if name in set(rows["drafter"]))
     table = _described(rows, asker.anchors, policy.name)
     return SampledReplay(
-        policy.name, used, rule, exact, 1 if exact else runs, table, level, draws, seed, per_run
+        policy=policy.name,
+        drafters=used,
+        rule=rule,
+        exact=exact,
+        runs=1 if exact else runs,
+        rounds=table,
+        level=level,
+        draws=draws,
+        seed=seed,
+        _per_run=per_run,
     )
 
 

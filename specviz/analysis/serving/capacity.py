@@ -69,8 +69,12 @@ class SLA:
             _above_0(name, value)
 
     def verdict(self, row: Mapping[str, Any]) -> str:
-        """ "meets" or "misses" where the whole interval does (without one, the estimate),
-        "not sure" where it is divided, "not enough said" where there is no such number."""
+        """Whether a row of `Capacity.table` keeps what is promised.
+
+        "meets" or "misses" where the whole interval does (the estimate, where there is no
+        interval), "not sure" where the promise lies inside it, "not enough said" where the row
+        has no such number. Of several promises the worst verdict counts.
+        """
         words = [
             _verdict(row, "tokens_per_second", self.tokens_per_second, above=True),
             _verdict(row, "latency_p95", self.latency_p95, above=False),
@@ -171,9 +175,12 @@ def capacity(
 
     Examples
     --------
-    >>> import specviz as sv                                               # doctest: +SKIP
-    >>> plan = capacity(trace, {"code": 3, "prose": 1}, sv.t4_like(), sv.FixedK(7), "lm",
-    ...                 sla=SLA(tokens_per_second=20))                     # doctest: +SKIP
+    >>> import specviz as sv
+    >>> trace = sv.bundled_trace("smollm2-trees")
+    >>> plan = capacity(trace, {"code": 3, "prose": 1}, sv.t4_like(), sv.FixedK(5), "lm",
+    ...                 sla=SLA(tokens_per_second=20), draws=200)
+    >>> plan.table["content_type"].tolist(), plan.table["sla"].tolist()
+    (['code', 'prose', 'mix'], ['meets', 'meets', 'meets'])
     """
     check_resampling(level, draws, seed)
     need_cost(cost)
@@ -273,33 +280,38 @@ def _capacity(
         Sums.of(load, draws, seed + i) if load.n_prompts > 1 else None
         for i, load in enumerate(loads)
     ]
+    everyone = _complete(again)
     rows: list[dict[str, Any]] = []
     for i in [*range(len(loads)), None]:
         mine = range(len(loads)) if i is None else [i]
-        found = measures([known[j] for j in mine])
-        drawn = [again[j] for j in mine]
-        sure = [d for d in drawn if d is not None]
-        resampled = measures(sure) if len(sure) == len(drawn) else None
+        drawn = _complete([again[j] for j in mine])
+        resampled = {} if drawn is None else measures(drawn)
         row: dict[str, Any] = {
             "content_type": MIX if i is None else loads[i].content_type,
             "share": sum(loads[j].share for j in mine),
             "policy": ", ".join(dict.fromkeys(loads[j].policy for j in mine)),
         }
-        for name, values in found.items():
-            row |= with_ends(name, values, None if resampled is None else resampled[name], level)
-        turn = turns = None
+        fewest = min(loads[j].n_prompts for j in mine)
+        for name, values in measures([known[j] for j in mine]).items():
+            row |= with_ends(name, values, resampled.get(name), level, fewest)
+        turn, turns = np.array([np.nan]), None
         if i is not None and len(loads) > 1:
             turn = break_even(known[i], known[:i] + known[i + 1 :])
-            own, rest = again[i], [d for d in again[:i] + again[i + 1 :] if d is not None]
-            if own is not None and len(rest) == len(loads) - 1:
-                turns = break_even(own, rest)
-        row |= with_ends("break_even", np.array([np.nan]) if turn is None else turn, turns, level)
+            if everyone is not None:
+                turns = break_even(everyone[i], everyone[:i] + everyone[i + 1 :])
+        row |= with_ends("break_even", turn, turns, level, min(each.n_prompts for each in loads))
         if sla is not None:
             row["sla"] = sla.verdict(row)
         row["n_rounds"] = sum(loads[j].n_rounds for j in mine)
         row["n_prompts"] = sum(loads[j].n_prompts for j in mine)
         rows.append(row)
     return Capacity(pd.DataFrame(rows), tuple(_sentence(row) for row in rows), caption)
+
+
+def _complete(parts: list[Sums | None]) -> list[Sums] | None:
+    """The parts, or None where one of them has no resamples."""
+    there = [part for part in parts if part is not None]
+    return there if len(there) == len(parts) else None
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

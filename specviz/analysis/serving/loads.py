@@ -23,6 +23,10 @@ class Load:
 
     Attributes
     ----------
+    content_type, share, policy
+        What it is, its share of all tokens, and the policy's name.
+    plain
+        Seconds of a plain step.
     tokens, seconds, rounds
         Sums of every prompt, shape [P].
     latency, latency_tokens
@@ -30,6 +34,8 @@ class Load:
         tokens of each prompt took them, [P, U]. Empty where only averages are known.
     wait, wait_rounds
         Distinct seconds of a round, [W], and how many rounds of each prompt, [P, W].
+    n_rounds, n_prompts
+        0 where only averages are known.
     """
 
     content_type: str
@@ -61,19 +67,19 @@ class Load:
         latency, latency_tokens = _histogram(prompts, len(names), seconds / emitted, emitted)
         wait, wait_rounds = _histogram(prompts, len(names), seconds, np.ones(len(rounds)))
         return cls(
-            kind,
-            share,
-            policy,
-            plain,
-            per_prompt(emitted),
-            per_prompt(seconds),
-            per_prompt(),
-            latency,
-            latency_tokens,
-            wait,
-            wait_rounds,
-            len(rounds),
-            len(names),
+            content_type=kind,
+            share=share,
+            policy=policy,
+            plain=plain,
+            tokens=per_prompt(emitted),
+            seconds=per_prompt(seconds),
+            rounds=per_prompt(),
+            latency=latency,
+            latency_tokens=latency_tokens,
+            wait=wait,
+            wait_rounds=wait_rounds,
+            n_rounds=len(rounds),
+            n_prompts=len(names),
         )
 
     @classmethod
@@ -81,19 +87,18 @@ class Load:
         cls, kind: str, share: float, policy: str, plain: float, tokens: float, seconds: float
     ) -> Load:
         """From tokens per round and the seconds that every round takes."""
-        one = np.ones(1)
         return cls(
-            kind,
-            share,
-            policy,
-            plain,
-            np.array([tokens]),
-            np.array([seconds]),
-            one,
-            np.zeros(0),
-            np.zeros((1, 0)),
-            np.array([seconds]),
-            one[None],
+            content_type=kind,
+            share=share,
+            policy=policy,
+            plain=plain,
+            tokens=np.array([tokens]),
+            seconds=np.array([seconds]),
+            rounds=np.ones(1),
+            latency=np.zeros(0),
+            latency_tokens=np.zeros((1, 0)),
+            wait=np.array([seconds]),
+            wait_rounds=np.ones((1, 1)),
         )
 
 
@@ -162,10 +167,13 @@ def break_even(own: Sums, others: Sequence[Sums]) -> Floats:
 
 
 def with_ends(
-    name: str, estimate: Floats, resampled: Floats | None, level: float
+    name: str, estimate: Floats, resampled: Floats | None, level: float, prompts: int
 ) -> dict[str, float]:
-    """`name`, `name_low` and `name_high`; the ends are NaN without resamples."""
-    low, high = (np.nan, np.nan) if resampled is None else percentiles(resampled, level)
+    """`name`, `name_low` and `name_high`; the ends are NaN without resamples.
+
+    `prompts` are those of the load with the fewest.
+    """
+    low, high = (np.nan, np.nan) if resampled is None else percentiles(resampled, level, prompts)
     return {name: float(estimate[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
 
 

@@ -22,7 +22,7 @@ from specviz.analysis.resampling import (
     percentiles,
     resampled_sums,
 )
-from specviz.analysis.survival.lengths import _per_prompt_depth as per_prompt_depth
+from specviz.analysis.survival.lengths import per_prompt_depth
 from specviz.markup import counted
 from specviz.refuse import whole
 
@@ -255,7 +255,8 @@ def _differences(
     else:
         drawn = [resampled_sums(each, draws, seed + i) for i, each in enumerate(sums)]
     curves, gaps = [_survival(each) for each in totals], _survival(drawn[0]) - _survival(drawn[1])
-    low, high = percentiles(gaps, level)
+    fewest = min(map(len, sums))
+    low, high = percentiles(gaps, level, fewest)
     table = pd.DataFrame(
         {
             "depth": np.arange(1, depth + 1),
@@ -268,7 +269,7 @@ def _differences(
             "at_risk_b": totals[1][:depth].astype(int),
         }
     )
-    ends = percentiles(gaps.sum(axis=1), level)
+    ends = percentiles(gaps.sum(axis=1), level, fewest)
     prompts = len(sums[0]) if paired else len(sums[0]) + len(sums[1])
     estimate = float((curves[0] - curves[1]).sum())
     return Interval(estimate, float(ends[0]), float(ends[1]), level, prompts, draws, seed), table

@@ -162,8 +162,8 @@ def survival_by(
     by
         A column of `rounds`; None takes all rounds together.
     level, draws, seed
-        Of the percentile intervals. A resample in which no round reached a depth is left out
-        of that depth's interval.
+        Of the expanded percentile intervals. A resample in which no round reached a depth is
+        left out of that depth's interval; a hazard has one from two prompts that reached it.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def survival_by(
         a = group["accepted"].to_numpy()
         event = (group["stop"] == "reject").to_numpy()
         codes, prompts = pd.factorize(group["prompt_id"])
-        tried, failed = _per_prompt_depth(a, event, codes, len(prompts), len(depths))
+        tried, failed = per_prompt_depth(a, event, codes, len(prompts), len(depths))
         at_risk, rejected = tried.sum(axis=0), failed.sum(axis=0)
         with np.errstate(invalid="ignore"):
             hazard = 1 - rejected / at_risk
@@ -212,7 +212,7 @@ def survival_by(
     return _ungrouped(pd.concat(rows, ignore_index=True), by)
 
 
-def _per_prompt_depth(
+def per_prompt_depth(
     a: NDArray[np.int64], event: NDArray[np.bool_], codes: NDArray[np.intp], prompts: int, k: int
 ) -> tuple[Floats, Floats]:
     """Per prompt and depth 1..k: tokens tried, and tokens rejected. [prompts, k] each."""
@@ -231,11 +231,12 @@ def _ends(sums: Floats, k: int, level: float, draws: int, seed: int) -> Floats:
     accept = 1 - np.divide(failed, tried, out=np.zeros_like(tried), where=tried > 0)
     curve = np.cumprod(accept, axis=1)
     ends = np.full((4, k), np.nan)
+    reached = (sums[:, :k] > 0).sum(axis=0)  # prompts that have a say in each hazard
     for j in range(k):
         seen = tried[:, j] > 0
         if seen.any():
-            ends[0, j], ends[1, j] = percentiles(accept[seen, j], level)
-            ends[2, j], ends[3, j] = percentiles(curve[seen, j], level)
+            ends[0, j], ends[1, j] = percentiles(accept[seen, j], level, reached[j])
+            ends[2, j], ends[3, j] = percentiles(curve[seen, j], level, len(sums))
     return ends
 
 

@@ -61,10 +61,10 @@ class TwoStateText:
 
     def hits(self, tokens: int, seed: int) -> NDArray[np.bool_]:
         """Whether each token of a text matches, shape [tokens]."""
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(whole("seed", seed, least=0))
         now = bool(rng.random() * (self.leave_easy + self.leave_hard) < self.leave_hard)
         leave, easy = {True: self.leave_easy, False: self.leave_hard}, []
-        for u in rng.random(tokens).tolist():
+        for u in rng.random(whole("tokens", tokens, least=1)).tolist():
             easy.append(now)
             now ^= u < leave[now]
         return np.asarray(rng.random(tokens) < np.where(easy, self.easy, self.hard))

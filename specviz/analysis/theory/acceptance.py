@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
+from specviz.analysis.branching import plain
 from specviz.analysis.resampling import Floats
 from specviz.analysis.theory.tree import Conditional, Path
 from specviz.refuse import whole
@@ -50,7 +51,7 @@ def rejection_chance(p: ArrayLike, q: ArrayLike) -> Any:
     0.7
     """
     p, q = _pair(p, q)
-    return _plain(np.minimum(p, q).sum(-1))
+    return plain(np.minimum(p, q).sum(-1))
 
 
 def sample_match_chance(p: ArrayLike, q: ArrayLike) -> Any:
@@ -64,7 +65,7 @@ def sample_match_chance(p: ArrayLike, q: ArrayLike) -> Any:
     0.29
     """
     p, q = _pair(p, q)
-    return _plain((p * q).sum(-1))
+    return plain((p * q).sum(-1))
 
 
 def shared_noise_chance(p: ArrayLike, q: ArrayLike) -> Any:
@@ -77,7 +78,7 @@ def shared_noise_chance(p: ArrayLike, q: ArrayLike) -> Any:
     >>> round(shared_noise_chance([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]), 6)
     0.630769
     """
-    return _plain(_shared_wins(*_pair(p, q)).sum(-1))
+    return plain(_shared_wins(*_pair(p, q)).sum(-1))
 
 
 def shared_noise_floor(p: ArrayLike, q: ArrayLike) -> Any:
@@ -89,7 +90,7 @@ def shared_noise_floor(p: ArrayLike, q: ArrayLike) -> Any:
     0.538462
     """
     p, q = _pair(p, q)
-    return _plain(np.minimum(p, q).sum(-1) / np.maximum(p, q).sum(-1))
+    return plain(np.minimum(p, q).sum(-1) / np.maximum(p, q).sum(-1))
 
 
 def greedy_chance(p: ArrayLike, q: ArrayLike) -> Any:
@@ -101,7 +102,7 @@ def greedy_chance(p: ArrayLike, q: ArrayLike) -> Any:
     [0.0, 1.0]
     """
     p, q = _pair(p, q)
-    return _plain((p.argmax(-1) == q.argmax(-1)).astype(float))
+    return plain((p.argmax(-1) == q.argmax(-1)).astype(float))
 
 
 def argmax_certificate(p: ArrayLike) -> Any:
@@ -125,9 +126,15 @@ def argmax_certificate(p: ArrayLike) -> Any:
     if rows.shape[-1] < 2:
         raise ValueError("A certificate compares the two likeliest tokens: p has only one.")
     second, first = np.moveaxis(np.partition(rows, -2, axis=-1)[..., -2:], -1, 0)
+    return plain(kl_to_tie(first, second))
+
+
+def kl_to_tie(first: Floats, second: Floats) -> Floats:
+    """Least KL(p || q), nats, of a q in which p's two largest entries are equal (F3.4)."""
     middle = (first + second) / 2
     # Above 0 in truth; equal tokens may leave a rounding error.
-    return _plain(np.maximum(xlogy(first, first / middle) + xlogy(second, second / middle), 0.0))
+    found: Floats = xlogy(first, first / middle) + xlogy(second, second / middle)
+    return np.maximum(found, 0.0)
 
 
 def lenient_chance(p: ArrayLike, q: ArrayLike, l: float) -> Any:  # noqa: E741 - the paper's name
@@ -143,7 +150,7 @@ def lenient_chance(p: ArrayLike, q: ArrayLike, l: float) -> Any:  # noqa: E741 -
     p, q = _pair(p, q)
     if not 0 < l <= 1:
         raise ValueError(f"l must be above 0 and at most 1, not {l!r}.")
-    return _plain(np.minimum(p / l, q).sum(-1))
+    return plain(np.minimum(p / l, q).sum(-1))
 
 
 def allowed_chance(q: ArrayLike, allowed: ArrayLike) -> Any:
@@ -173,7 +180,7 @@ def allowed_chance(q: ArrayLike, allowed: ArrayLike) -> Any:
             f"allowed must be True or False for each of the {law.shape[-1]} tokens, not "
             f"{mask.dtype} of shape {mask.shape}."
         )
-    return _plain((law * mask).sum(-1))
+    return plain((law * mask).sum(-1))
 
 
 # ---- a chain drawn from q --------------------------------------------------------------
@@ -313,8 +320,3 @@ def _rows(name: str, model: Conditional, paths: list[Path]) -> Floats:
     if len({len(row) for row in rows}) > 1:
         raise ValueError(f"{name} must have the same vocabulary after every path.")
     return np.stack(rows)
-
-
-def _plain(values: Any) -> Any:
-    """A Python number for a scalar, else the array."""
-    return values.item() if np.ndim(values) == 0 else values

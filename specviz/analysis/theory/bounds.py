@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr
 
-from specviz.analysis.branching import mean_entropy_floor, pmax_bounds
+from specviz.analysis.branching import mean_entropy_floor, plain, pmax_bounds
 from specviz.analysis.resampling import Floats
 from specviz.analysis.theory.acceptance import one_row
 from specviz.analysis.theory.tree import Conditional, Path, tree_chances
@@ -134,7 +134,7 @@ def posterior_entropy_bounds(match: ArrayLike, vocabulary: int) -> tuple[Any, An
         )
     share = np.clip(share, 1 / v, 1.0)
     largest = entr(share) + entr(1 - share) + (1 - share) * np.log(v - 1)
-    return mean_entropy_floor(1 - share), _plain(largest)
+    return mean_entropy_floor(1 - share), plain(largest)
 
 
 # ---- trees of fixed tokens, sampled target ----------------------------------------------
@@ -197,13 +197,19 @@ def speed_of_light(mu: float, mu2: float, nodes: int, depth: int | None = None) 
 
 
 def explicit_bound(mu: ArrayLike, mu2: ArrayLike, nodes: int) -> Any:
-    """The formula of T5.5' for arrays of moments, not yet held to depth + 1."""
+    """The formula of T5.5' for arrays of moments, not yet held to depth + 1.
+
+    Examples
+    --------
+    >>> round(explicit_bound(np.log(3), np.log(3) ** 2, 7), 3)
+    2.971
+    """
     mean, second = np.asarray(mu, dtype=float), np.asarray(mu2, dtype=float)
     rows = whole("nodes", nodes, least=1) + 1
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = second / mean**2
         found = (np.log(rows) - 1) / mean + excess + 1 + (1 / mean - excess) / rows
-    return _plain(np.where(mean > 0, found, np.inf))
+    return plain(np.where(mean > 0, found, np.inf))
 
 
 def exit_identity(paths: Sequence[Path], conditional: Conditional) -> ExitEntropy:
@@ -287,8 +293,10 @@ def exit_ceiling(entropy: float, nodes: int, bonus_entropy: float) -> float:
     2.06
     """
     n = whole("nodes", nodes, least=1)
-    if not (entropy >= 0 and bonus_entropy >= 0):
-        raise ValueError(f"Entropies are 0 nats or more, not {entropy!r} and {bonus_entropy!r}.")
+    if not (0 <= entropy < np.inf and 0 <= bonus_entropy < np.inf):
+        raise ValueError(
+            f"Entropies are finite, 0 nats or more, not {entropy!r} and {bonus_entropy!r}."
+        )
     if entropy == 0:
         return float(n + 1)
     return float(min((np.log(n + 1) + bonus_entropy) / entropy, n + 1))
@@ -323,11 +331,12 @@ def entropy_sandwich(entropy: float, k: int, vocabulary: int) -> Sandwich:
 
 
 def chain_tau(alpha: ArrayLike, k: int) -> Floats:
-    """Sum of alpha^j, j = 0..k, for every alpha: `tau_iid` for arrays."""
+    """Sum of alpha^j, j = 0..k, for every alpha: `tau_iid` for arrays.
+
+    Examples
+    --------
+    >>> chain_tau([0.0, 0.5, 1.0], 2).tolist()
+    [1.0, 1.75, 3.0]
+    """
     powers = np.arange(whole("k", k, least=0) + 1)
     return np.asarray((np.asarray(alpha, dtype=float)[..., None] ** powers).sum(-1))
-
-
-def _plain(values: Any) -> Any:
-    """A Python number for a scalar, else the array."""
-    return values.item() if np.ndim(values) == 0 else values

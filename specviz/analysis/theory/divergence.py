@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import rel_entr, xlogy
+from scipy.special import rel_entr
 
+from specviz.analysis.branching import plain
 from specviz.analysis.resampling import Floats
-from specviz.analysis.theory.acceptance import one_row, one_vocabulary
+from specviz.analysis.theory.acceptance import kl_to_tie, one_row, one_vocabulary
 
 _TINY = 1e-9
 
@@ -57,7 +58,7 @@ def pinsker_floor(kl: ArrayLike) -> Any:
     >>> round(pinsker_floor(0.274887), 4), pinsker_floor(3.0)
     (0.6293, 0.0)
     """
-    return _plain(np.maximum(1 - np.sqrt(_divergence(kl) / 2), 0.0))
+    return plain(np.maximum(1 - np.sqrt(_divergence(kl) / 2), 0.0))
 
 
 def bretagnolle_huber_floor(kl: ArrayLike) -> Any:
@@ -71,7 +72,7 @@ def bretagnolle_huber_floor(kl: ArrayLike) -> Any:
     >>> round(bretagnolle_huber_floor(0.274887), 4), bretagnolle_huber_floor(float("inf"))
     (0.5098, 0.0)
     """
-    return _plain(1 - np.sqrt(-np.expm1(-_divergence(kl))))
+    return plain(1 - np.sqrt(-np.expm1(-_divergence(kl))))
 
 
 def divergence_bounds(p: ArrayLike, q: ArrayLike) -> DivergenceBounds:
@@ -105,16 +106,14 @@ def divergence_bounds(p: ArrayLike, q: ArrayLike) -> DivergenceBounds:
 def kl_certificate(first: ArrayLike, second: ArrayLike) -> Any:
     """Nats of KL(p || q) below which q has the argmax of p, from p's two largest entries (F3.4).
 
-    As `acceptance_theory.argmax_certificate`, for those who have p_max and the margin only.
+    As `acceptance.argmax_certificate`, for those who have p_max and the margin only.
 
     Examples
     --------
     >>> round(kl_certificate(0.5, 0.3), 6)
     0.025267
     """
-    a, b = _two_largest(first, second)
-    middle = (a + b) / 2
-    return _plain(np.maximum(xlogy(a, a / middle) + xlogy(b, b / middle), 0.0))
+    return plain(kl_to_tie(*_two_largest(first, second)))
 
 
 def overlap_certificate(first: ArrayLike, second: ArrayLike) -> Any:
@@ -130,7 +129,7 @@ def overlap_certificate(first: ArrayLike, second: ArrayLike) -> Any:
     0.9
     """
     a, b = _two_largest(first, second)
-    return _plain(1 - (a - b) / 2)
+    return plain(1 - (a - b) / 2)
 
 
 def _divergence(kl: ArrayLike) -> Floats:
@@ -148,8 +147,3 @@ def _two_largest(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
             "most 1 together, the first not below the second."
         )
     return a, b
-
-
-def _plain(values: Any) -> Any:
-    """A Python number for a scalar, else the array."""
-    return values.item() if np.ndim(values) == 0 else values

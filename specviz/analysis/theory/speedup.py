@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from specviz.analysis.resampling import Floats
+from specviz.analysis.theory.tau import tau_iid
 
 
 def iid_speedup(alpha: float, k: int, c: float) -> float:
@@ -30,10 +31,9 @@ def iid_speedup(alpha: float, k: int, c: float) -> float:
     >>> round(iid_speedup(0.8, 5, 0.0), 2)
     3.69
     """
-    _alpha_k(alpha, k)
     if not c >= 0:
         raise ValueError(f"c must be 0 or more plain steps per drafted token, not {c!r}.")
-    return _geometric(alpha, k) / (k * c + 1)
+    return tau_iid(alpha, k) / (k * c + 1)
 
 
 def iid_best_k(alpha: float, c: float, longest: int = 1000) -> tuple[int, float]:
@@ -51,8 +51,8 @@ def iid_best_k(alpha: float, c: float, longest: int = 1000) -> tuple[int, float]
     >>> iid_best_k(0.5, 0.5)
     (0, 1.0)
     """
+    iid_speedup(alpha, 1, c)  # refuses what is no chance, or no cost
     if alpha <= c:
-        _alpha_k(alpha, 1)
         return 0, 1.0
     best = 1  # the curve over k rises to one peak, so the first fall is past it
     while best < longest and iid_speedup(alpha, best + 1, c) > iid_speedup(alpha, best, c):
@@ -75,8 +75,7 @@ def iid_operations(alpha: float, k: int, c: float) -> float:
     >>> round(iid_operations(0.6, 2, 0.0), 2)
     1.53
     """
-    _alpha_k(alpha, k)
-    return (k * c + k + 1) / _geometric(alpha, k)
+    return (k * c + k + 1) / tau_iid(alpha, k)
 
 
 def rates(survival: ArrayLike, verify: ArrayLike, draft: ArrayLike) -> Floats:
@@ -95,6 +94,11 @@ def rates(survival: ArrayLike, verify: ArrayLike, draft: ArrayLike) -> Floats:
     -------
     array
         Shape [K + 1].
+
+    Examples
+    --------
+    >>> rates([0.5, 0.25], verify=[1.0, 1.0, 1.0], draft=0.25).round(3).tolist()
+    [1.0, 1.2, 1.167]
     """
     tokens, seconds = _curves(survival, verify, draft)
     return tokens / seconds
@@ -126,6 +130,11 @@ def marginal_gain(survival: ArrayLike, verify: ArrayLike, draft: ArrayLike) -> F
     Entry j - 1 is S_j - R* (T_j - T_(j-1)), in tokens per round: draft on while it is not
     negative. Exact for j >= 2 when S_j over its extra time decreases; k = 0 is compared on
     its own, since a block drafter's fixed charge falls on j = 1. Shape [K].
+
+    Examples
+    --------
+    >>> marginal_gain([0.5, 0.25], verify=[1.0, 1.0, 1.0], draft=0.25).round(2).tolist()
+    [0.2, -0.05]
     """
     tokens, seconds = _curves(survival, verify, draft)
     return np.asarray(np.diff(tokens) - np.max(tokens / seconds) * np.diff(seconds))
@@ -138,6 +147,11 @@ def dinkelbach(survival: ArrayLike, verify: ArrayLike, draft: ArrayLike) -> tupl
     -------
     tuple
         k, its rate in tokens per second, and how often the rate rose before it stood still.
+
+    Examples
+    --------
+    >>> dinkelbach([0.5, 0.25], verify=[1.0, 1.0, 1.0], draft=0.25)
+    (1, 1.2, 1)
     """
     tokens, seconds = _curves(survival, verify, draft)
     rate, rises = float(tokens[0] / seconds[0]), 0
@@ -166,14 +180,3 @@ def _curves(survival: ArrayLike, verify: ArrayLike, draft: ArrayLike) -> tuple[F
     if np.any(rows + drafts <= 0):
         raise ValueError("Every round must take more than 0 seconds.")
     return 1 + np.concatenate([[0.0], np.cumsum(alive)]), rows + drafts
-
-
-def _geometric(alpha: float, k: int) -> float:
-    return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
-
-
-def _alpha_k(alpha: float, k: int) -> None:
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is a probability between 0 and 1, not {alpha!r}.")
-    if k < 0:
-        raise ValueError(f"k must be 0 tokens or more, not {k!r}.")

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from specviz.analysis.resampling import Floats
+from specviz.refuse import whole
 
 
 def tau(alphas: ArrayLike) -> float:
@@ -28,10 +29,15 @@ def tau_iid(alpha: float, k: int) -> float:
     independently: (1 - alpha^(k+1)) / (1 - alpha) (F2.2; Leviathan et al. 2023).
 
     Real text is not like that: mixtures beat this curve (F2.3).
+
+    Examples
+    --------
+    >>> round(tau_iid(0.8, 3), 3)
+    2.952
     """
-    if k < 0:
-        raise ValueError(f"k must be 0 tokens or more, not {k!r}.")
-    return tau(np.full(k, alpha))
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is a probability between 0 and 1, not {alpha!r}.")
+    return tau(np.full(whole("k", k, least=0), alpha))
 
 
 def invert_tau(tokens_per_round: float, k: int) -> float:

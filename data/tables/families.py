@@ -1,11 +1,12 @@
 """Print the tables of docs/families.md from the bundled greedy capture; needs no torch.
 
-python data/traces/table.py > tables.md
+python data/tables/families.py > tables.md
 """
 
 from __future__ import annotations
 
 import pandas as pd
+from written import markdown, spread
 
 import specviz as sv
 from specviz.analysis import length_by_nodes, reanchoring_gain, recall_lengths
@@ -13,24 +14,6 @@ from specviz.analysis import length_by_nodes, reanchoring_gain, recall_lengths
 NAMES = ["ngram", "bigram", "lm", "eagle", "block", "mtp"]
 LEARNED = NAMES[2:]
 KINDS = ["code", "prose"]
-
-
-def markdown(title: str, table: pd.DataFrame) -> None:
-    print(f"\n### {title}\n")
-    print("| " + " | ".join(map(str, table.columns)) + " |")
-    print("|" + "---|" * len(table.columns))
-    for row in table.astype(object).to_numpy():
-        print("| " + " | ".join(map(_cell, row)) + " |")
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "" if value != value else f"{value:.2f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def spread(row: pd.Series, middle: str, low: str = "low", high: str = "high") -> str:
-    return f"{row[middle]:.2f} [{row[low]:.2f}, {row[high]:.2f}]"
 
 
 def wide(table: pd.DataFrame, columns: str, value: str, index: str = "drafter") -> pd.DataFrame:

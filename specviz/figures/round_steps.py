@@ -1,0 +1,338 @@
+"""One round, step by step: what is drafted, verified, kept, added and forgotten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import plotly.graph_objects as go
+
+from specviz.figures.strip_heat import token_text
+from specviz.figures.theme import GRID, INK, ROLE_COLOURS, faint, titled
+from specviz.markup import number
+
+#: The steps of a round, in order.
+STEPS = ("draft", "verify", "accept", "own token", "rewind")
+_WRONG = "#D55E00"
+_MONO = "ui-monospace, Menlo, Consolas, monospace"
+_ROWS = {"input": 2.0, "says": 1.0, "kept": 0.0}
+
+
+@dataclass(frozen=True)
+class RoundPicture:
+    """What a round is made of, as text.
+
+    Attributes
+    ----------
+    anchor
+        Text of the last committed token.
+    draft, q
+        Drafted tokens (of a tree: the ones on the accepted path) and the drafter's probability of
+        each; NaN where unknown.
+    emitted, p
+        Tokens the round emits, the target's own last, and the target's probability of each.
+    depth, path
+        Of a tree: the depth of every node in order of entry, and which nodes are accepted.
+    closing
+        "bonus" after a fully accepted draft, else "own".
+    """
+
+    anchor: str
+    draft: Sequence[str]
+    q: Sequence[float]
+    emitted: Sequence[str]
+    p: Sequence[float]
+    closing: str = "own"
+    depth: Sequence[int] = field(default=())
+    path: Sequence[int] = field(default=())
+
+    @property
+    def accepted(self) -> int:
+        return len(self.emitted) - 1
+
+
+def plot_round_chain(picture: RoundPicture, step: str, *, finding: str = "") -> go.Figure:
+    """A round with a chain: k + 1 inputs, k + 1 rows of the target, and what is kept.
+
+    Parameters
+    ----------
+    picture
+        The round.
+    step
+        One of `STEPS`: what has happened so far.
+    finding
+        The title.
+
+    Raises
+    ------
+    ValueError
+        When the step is another.
+
+    Examples
+    --------
+    >>> picture = RoundPicture("a", ["b", "x"], [0.9, 0.5], ["b", "c"], [0.8, 0.6])
+    >>> len(plot_round_chain(picture, "draft").layout.shapes)      # anchor and two drafts
+    3
+    """
+    at = _step(step)
+    k, m = len(picture.draft), picture.accepted
+    board = _Board()
+    gone = at >= 4
+    board.box(0, "input", picture.anchor, INK, note="anchor", hover="the last committed token")
+    for j, (text, q) in enumerate(zip(picture.draft, picture.q, strict=True), 1):
+        kept = j <= m
+        colour = INK if at < 2 else ROLE_COLOURS["accepted"] if kept else _WRONG
+        board.box(
+            j,
+            "input",
+            text,
+            colour,
+            note=f"q {_short(q)}",
+            hover=f"drafted token {j}, drafter's probability {_short(q)}",
+            fade=gone and not kept,
+        )
+    for j in range(k + 1 if at >= 1 else 0):
+        known = j <= m
+        text = picture.emitted[j] if known else "…"
+        colour = INK if at < 2 else ROLE_COLOURS["accepted"] if j < m else INK
+        if j == m and at >= 3:
+            colour = ROLE_COLOURS[picture.closing]
+        board.box(
+            j,
+            "says",
+            text,
+            colour if known else GRID,
+            note=f"p {_short(picture.p[j])}" if known else "unused",
+            hover=(
+                f"row {j}: after its input, the target's own next token"
+                if known
+                else f"row {j} follows a rejected token: nobody needs it"
+            ),
+            fade=gone and j > m,
+        )
+        if at >= 2 and j < min(k, m + 1):
+            board.arrow(j, right=j < m)
+    for j in range((m + 1) if at >= 3 else m if at >= 2 else 0):
+        own = j == m
+        board.box(
+            j + 1,
+            "kept",
+            picture.emitted[j],
+            ROLE_COLOURS[picture.closing if own else "accepted"],
+            note=("bonus" if picture.closing == "bonus" else "own") if own else "accepted",
+            hover="the target's own token" if own else "accepted draft token",
+        )
+    if gone:
+        board.note(m + 1, -0.62, "next anchor")
+    figure = board.figure(max(k, m + 1), finding)
+    labels = {"input": "inputs", "says": "the target<br>says next", "kept": "emitted"}
+    figure.update_yaxes(
+        range=[-0.95, 2.62],
+        tickvals=list(_ROWS.values()),
+        ticktext=[labels[name] for name in _ROWS],
+    )
+    return figure.update_layout(height=380)
+
+
+def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> go.Figure:
+    """A round with a token tree: every node by its depth, the accepted path drawn through.
+
+    A capture keeps each node's depth and order of entry, not its parent, so only the accepted
+    path has lines and text.
+
+    Raises
+    ------
+    ValueError
+        When the step is another.
+
+    Examples
+    --------
+    >>> picture = RoundPicture("a", ["b"], [0.9], ["b", "c"], [0.8, 0.6], "own", (1, 1, 2), (0,))
+    >>> len(plot_round_tree(picture, "accept").data)
+    3
+    """
+    at = _step(step)
+    places = _places(picture.depth, picture.path)
+    path, gone = list(picture.path), at >= 4
+    off = [i for i in range(len(picture.depth)) if i not in set(path)]
+    shown = at >= 2
+    rest = off if shown else [*range(len(picture.depth))]
+    colour = faint(_WRONG, 0.18) if gone else faint(_WRONG, 0.55) if shown else INK
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[places[i][0] for i in rest],
+        y=[places[i][1] for i in rest],
+        mode="markers",
+        marker={
+            "size": 9,
+            "color": colour if at >= 1 or shown else "rgba(0,0,0,0)",
+            "line": {"color": colour, "width": 1.5},
+        },
+        name="rejected: dropped from the cache" if gone else "node" if not shown else "rejected",
+        customdata=[f"node {i + 1} to enter, depth {picture.depth[i]}" for i in rest],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    way = [(0.0, 0.0), *(places[i] for i in path)]
+    figure.add_scatter(
+        x=[x for x, _ in way] if shown else [0],
+        y=[y for _, y in way] if shown else [0],
+        mode="lines+markers",
+        line={"color": ROLE_COLOURS["accepted"], "width": 3},
+        marker={"size": 14, "color": [INK, *[ROLE_COLOURS["accepted"]] * len(path)]},
+        name="accepted path" if shown else "anchor",
+        customdata=[token_text(t, 40) for t in [picture.anchor, *picture.emitted[:-1]]],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    own = (way[-1][0] + 1, way[-1][1])
+    figure.add_scatter(
+        x=[own[0]] if at >= 3 else [],
+        y=[own[1]] if at >= 3 else [],
+        mode="markers",
+        marker={"size": 16, "symbol": "star", "color": ROLE_COLOURS[picture.closing]},
+        name="bonus token" if picture.closing == "bonus" else "the target's own token",
+        hovertemplate=f"{token_text(picture.emitted[-1], 40)}<extra></extra>".replace("%", "%%"),
+    )
+    texts = [picture.anchor, *(picture.emitted[:-1] if shown else [])]
+    for (x, y), text in zip(way, texts, strict=False):
+        _label(figure, x, y, text)
+    if at >= 3:
+        _label(figure, *own, picture.emitted[-1])
+    deepest = max([*picture.depth, int(own[0])], default=1)
+    titled(figure, finding)
+    figure.update_xaxes(
+        title_text="depth in the tree (tokens after the anchor)",
+        range=[-0.6, deepest + 0.8],
+        dtick=1,
+        zeroline=False,
+    )
+    reach = max((abs(y) for _, y in places), default=1.0) + 1.5
+    figure.update_yaxes(visible=False, range=[-reach, reach])
+    return figure.update_layout(
+        height=max(360, min(620, int(13 * 2 * reach) + 170)),
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
+        margin_t=figure.layout.margin.t + 26,
+    )
+
+
+def _step(step: str) -> int:
+    if step not in STEPS:
+        raise ValueError(f"step must be one of {', '.join(STEPS)}, not {step!r}.")
+    return STEPS.index(step)
+
+
+def _short(value: float) -> str:
+    return "–" if math.isnan(value) else number(value, 2)
+
+
+def _places(depth: Sequence[int], path: Sequence[int]) -> list[tuple[float, float]]:
+    """Where nodes stand: columns by depth; the path along the middle, the others around it."""
+    places = [(0.0, 0.0)] * len(depth)
+    chosen = set(path)
+    for column in set(depth):
+        mine = [i for i in range(len(depth)) if depth[i] == column]
+        others = [i for i in mine if i not in chosen]
+        for i in mine:
+            if i in chosen:
+                places[i] = (float(column), 0.0)
+        empty = len(others) == len(mine)
+        for order, i in enumerate(others):
+            rank = order if empty else order + 1
+            places[i] = (float(column), (1 if rank % 2 else -1) * ((rank + 1) // 2) * 1.0)
+    return places
+
+
+def _label(figure: go.Figure, x: float, y: float, text: str) -> None:
+    figure.add_annotation(
+        x=x,
+        y=y,
+        text=token_text(text, 12),
+        showarrow=False,
+        yshift=17,
+        font={"family": _MONO, "size": 12},
+        bgcolor="rgba(127,127,127,0.16)",
+        borderpad=1,
+    )
+
+
+class _Board:
+    """Boxes in columns and three rows."""
+
+    def __init__(self) -> None:
+        self.shapes: list[dict[str, object]] = []
+        self.notes: list[dict[str, object]] = []
+        self.points: list[tuple[float, float, str]] = []
+
+    def box(
+        self,
+        column: int,
+        row: str,
+        text: str,
+        colour: str,
+        *,
+        note: str,
+        hover: str,
+        fade: bool = False,
+    ) -> None:
+        y = _ROWS[row]
+        strength = 0.3 if fade else 1.0
+        self.shapes.append(
+            {
+                "type": "rect",
+                "x0": column - 0.44,
+                "x1": column + 0.44,
+                "y0": y - 0.2,
+                "y1": y + 0.26,
+                "line": {"color": colour, "width": 2, "dash": "dot" if fade else "solid"},
+                "fillcolor": faint(colour, 0.14) if colour.startswith("#") else colour,
+                "opacity": strength,
+                "layer": "below",
+            }
+        )
+        size = {"family": _MONO, "size": 12}
+        self._say(column, y + 0.03, token_text(text, 8), size, strength)
+        self._say(column, y - 0.32, note, {"size": 11}, strength)
+        self.points.append((column, y, f"{token_text(text, 60)}<br>{hover}"))
+
+    def arrow(self, row: int, right: bool) -> None:
+        """Row `row` of the target judges the draft one column further."""
+        colour = ROLE_COLOURS["accepted"] if right else _WRONG
+        self._say(
+            row + 0.5,
+            1.5,
+            "=" if right else "≠",
+            {"size": 17, "color": colour},
+            1.0,
+        )
+
+    def note(self, column: float, y: float, text: str) -> None:
+        self._say(column, y, text, {"size": 12}, 1.0)
+
+    def _say(self, x: float, y: float, text: str, font: dict[str, object], opacity: float) -> None:
+        self.notes.append(
+            {"x": x, "y": y, "text": text, "font": font, "opacity": opacity, "showarrow": False}
+        )
+
+    def figure(self, columns: int, finding: str) -> go.Figure:
+        figure = go.Figure(
+            go.Scatter(
+                x=[p[0] for p in self.points],
+                y=[p[1] for p in self.points],
+                customdata=[p[2] for p in self.points],
+                mode="markers",
+                marker={"size": 34, "symbol": "square", "opacity": 0},
+                hovertemplate="%{customdata}<extra></extra>",
+                showlegend=False,
+            )
+        )
+        titled(figure, finding)
+        figure.update_layout(shapes=self.shapes, annotations=self.notes)
+        figure.update_xaxes(
+            range=[-0.6, max(columns, 5) + 0.5],
+            tickvals=list(range(columns + 1)),
+            ticktext=["a", *(f"a+{j}" for j in range(1, columns + 1))],
+            title_text="place in the output",
+            showgrid=False,
+            zeroline=False,
+        )
+        return figure.update_yaxes(showgrid=False, zeroline=False)

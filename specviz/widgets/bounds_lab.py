@@ -1,0 +1,289 @@
+"""BoundsLab: what was measured, against every bound that applies to it."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
+from specviz.analysis.ceilings.tree import tree_ceiling
+from specviz.analysis.ceilings.which import which_ceiling
+from specviz.analysis.replays.sampled import replay_sampled
+from specviz.figures.bounds import plot_bounds
+from specviz.markup import escape, number, table_html
+from specviz.refuse import whole
+from specviz.trace import Trace
+from specviz.trace.target_trees import TargetTrees
+from specviz.widgets.controls import choice, slider
+from specviz.widgets.explorer import (
+    DRAWS,
+    EVERY,
+    Explorer,
+    furthest,
+    kinds_of,
+    one_of,
+    refusal,
+    rows_of,
+)
+
+_QUANTITIES = {
+    "tokens per round": "tokens per round (bonus counted)",
+    "first token kept": "share of first draft tokens kept (no bonus)",
+}
+#: Measured rules of a sampled target: fixed drafts, which its entropy binds, and drawn ones.
+_RULES = {
+    "argmax-match": (
+        "this drafter's argmax",
+        "fixed drafts, kept where they are the target's draw",
+    ),
+    "rejection": (
+        "this drafter's draws",
+        "drafts drawn from q: ceilings of fixed drafts do not bind",
+    ),
+}
+
+
+class BoundsLab(Explorer):
+    """Measured tokens per round against every bound that applies, its assumption beside it.
+
+    A greedy and a sampled target have different bounds: each capture has its own panel.
+
+    Parameters
+    ----------
+    trace
+        A capture, greedy or sampled.
+    beside
+        Another capture with the same drafters, sampled where the first is greedy.
+    trees
+        The target's own likeliest paths: the ceiling of fixed drafts of a sampled target (T5.3).
+    drafter
+        Whose drafts; by default the one that gets furthest (greedy), or the first.
+    kind
+        Content type; None takes all prompts together.
+    k
+        Tokens of a chain; the drafter's K by default.
+    draws
+        Resamples of prompts behind every interval.
+
+    Raises
+    ------
+    ValueError
+        When the captures have no drafter in common, or an argument is not in them.
+
+    Examples
+    --------
+    >>> import specviz as sv
+    >>> lab = BoundsLab(sv.bundled_trace("smollm2-trees"), drafter="lm", draws=100)
+    >>> list(lab.panels)
+    ['greedy target']
+    """
+
+    title = "What bounds it?"
+
+    def __init__(
+        self,
+        trace: Trace,
+        beside: Trace | None = None,
+        *,
+        trees: TargetTrees | None = None,
+        drafter: str | None = None,
+        kind: str | None = None,
+        k: int | None = None,
+        draws: int = DRAWS,
+    ) -> None:
+        if trees is not None and not isinstance(trees, TargetTrees):
+            raise ValueError(
+                f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
+            )
+        self.traces = [trace] if beside is None else [trace, beside]
+        self.trees, self.draws = trees, draws
+        self._bounds = lru_cache(maxsize=None)(self._measure)
+        self._kept = lru_cache(maxsize=None)(self._replayed)
+        self._tree_rows = lru_cache(maxsize=1)(self._ceiling)
+        missing = next(filter(None, (refusal(partial(_need, t)) for t in self.traces)), "")
+        super().__init__(lambda: self._controls(drafter, kind, k), missing)
+
+    def _controls(self, drafter: str | None, kind: str | None, k: int | None) -> dict[str, Any]:
+        names = [n for n in self.traces[0].drafters if all(n in t.drafters for t in self.traces)]
+        if not names:
+            raise ValueError("These captures have no drafter in common.")
+        name = one_of("drafter", drafter or furthest(self.traces[0], names), names)
+        kinds = kinds_of(self.traces[0])
+        one_of("kind", kind or EVERY, [EVERY, *kinds.values()])
+        most = self._longest(name)
+        start = most if k is None else whole("k", k, least=1)
+        if start > most:
+            raise ValueError(f"{name} drafted {most} tokens here: k = {start} is not known.")
+        made = {
+            "drafter": choice("drafter", names, name),
+            "kind": choice("text", kinds, kind),
+            "quantity": choice("of", list(_QUANTITIES)),
+            "k": slider("k, drafted tokens", start, 1, most),
+        }
+        made["k"].continuous_update = False  # a second or so for each new k
+        return made
+
+    def _longest(self, drafter: str) -> int:
+        return min(int(t.meta.drafters[drafter]["k"]) for t in self.traces)
+
+    # -- state ----------------------------------------------------------------------------
+
+    @property
+    def panels(self) -> dict[str, pd.DataFrame]:
+        """Per setting, the bounds of the chosen quantity on the chosen text."""
+        found: dict[str, pd.DataFrame] = {}
+        for which in range(len(self.traces)):
+            bounds = self._bounds(which, self["drafter"], self["k"])
+            rows = bounds.table
+            rows = rows_of(rows[rows["quantity"] == self["quantity"]], self.kind)
+            if bounds.setting == "sampled" and self["quantity"] == "tokens per round":
+                kept = rows_of(self._kept(which, self["drafter"], self["k"]), self.kind)
+                best = [] if self.trees is None else [self._trees_of(self.trees, self["k"])]
+                rows = pd.concat([kept, *best, rows], ignore_index=True)
+            if rows.empty:
+                continue  # this capture has no such text
+            title = f"{bounds.setting} target"
+            if title in found:
+                title = f"{title}, second capture"
+            found[title] = rows.reset_index(drop=True)
+        return found
+
+    def react(self, name: str) -> None:
+        if name == "drafter":
+            self.controls["k"].max = self._longest(self["drafter"])
+
+    def _measure(self, which: int, drafter: str, k: int) -> MeasuredBounds:
+        return measured_bounds(self.traces[which], drafter, k=k, draws=self.draws)
+
+    def _replayed(self, which: int, drafter: str, k: int) -> pd.DataFrame:
+        """Tokens per round of the chain on a sampled capture, as rows of measured bounds."""
+        rows = []
+        for rule, (bound, assumes) in _RULES.items():
+            run = replay_sampled(self.traces[which], k, drafter, rule=rule, draws=self.draws)
+            kinds = run.by("content_type").to_dict("records")
+            over = run.interval
+            kinds.append(
+                {
+                    "content_type": "all",
+                    "tokens_per_round": over.estimate,
+                    "low": over.low,
+                    "high": over.high,
+                    "expected_rounds": run.expected_rounds,
+                    "n_prompts": over.n_prompts,
+                }
+            )
+            rows += [
+                {
+                    "content_type": row["content_type"],
+                    "quantity": "tokens per round",
+                    "bound": bound,
+                    "side": "measured",
+                    "value": row["tokens_per_round"],
+                    "low": row["low"],
+                    "high": row["high"],
+                    "holds": "measured",
+                    "assumes": assumes,
+                    "formula": "F7.6",
+                    "n": round(row["expected_rounds"]),
+                    "unit": "rounds",
+                    "n_prompts": row["n_prompts"],
+                }
+                for row in kinds
+            ]
+        return pd.DataFrame(rows)
+
+    def _ceiling(self, trees: TargetTrees) -> pd.DataFrame:
+        return tree_ceiling(trees, draws=self.draws)
+
+    def _trees_of(self, trees: TargetTrees, k: int) -> pd.DataFrame:
+        """The best tree and chain of k fixed tokens, as rows of bounds."""
+        table = self._tree_rows(trees)
+        mine = rows_of(table, self.kind)
+        mine = mine[mine["n"] <= k]
+        mine = mine.sort_values("n").groupby("shape", sort=False).tail(1)
+        return pd.DataFrame(
+            {
+                "quantity": "tokens per round",
+                "bound": [f"best {r.shape} of {r.n} fixed tokens" for r in mine.itertuples()],
+                "side": "at most",
+                "value": mine["at_most"].to_numpy(),
+                "low": mine["low"].to_numpy(),
+                "high": mine["high"].to_numpy(),
+                "holds": "theorem",
+                "assumes": "drafts that know nothing of the draw; mean over anchors",
+                "formula": "T5.3",
+                "n": mine["n_anchors"].to_numpy(),
+                "unit": "anchors",
+                "n_prompts": mine["n_prompts"].to_numpy(),
+            }
+        )
+
+    # -- what is shown --------------------------------------------------------------------
+
+    def picture(self) -> go.Figure:
+        shown = {f"{title}, {self['drafter']}": table for title, table in self.panels.items()}
+        return plot_bounds(shown, unit=_QUANTITIES[self["quantity"]])
+
+    def sentences(self) -> list[str]:
+        said = []
+        for title, rows in self.panels.items():
+            measured = rows[rows["side"] == "measured"]["value"]
+            sure = (rows["side"] == "at most") & (rows["holds"] == "theorem")
+            above = rows[sure].sort_values("value")
+            parts = [f"{number(float(measured.iloc[0]))} measured"] * bool(len(measured))
+            if len(above):
+                least = number(float(above["value"].iloc[0]))
+                parts.append(f"at most {least} ({above['bound'].iloc[0]})")
+            said.append(f"{title}: {', '.join(parts)}")
+        first = "; ".join(said)
+        found = [self._bounds(i, self["drafter"], self["k"]) for i in range(len(self.traces))]
+        return [
+            first[:1].upper() + first[1:],
+            self._says(),
+            *(bounds.caption for bounds in found[:1]),
+            "Filled marks are theorems, hollow ones models of text; greedy and sampled targets "
+            "have axes of their own.",
+        ]
+
+    def _says(self) -> str:
+        """What kind of ceiling applies, in the words of `which_ceiling`."""
+        said = []
+        for trace in self.traces:
+            if trace.meta.greedy:
+                found = which_ceiling(target="greedy", acceptance="greedy", drafter="fixed")
+            else:
+                found = which_ceiling(target="sampled", acceptance="sample-match", drafter="fixed")
+            said.append(found.says)
+        return " ".join(dict.fromkeys(said))
+
+    def details(self) -> str:
+        columns = ["bound", "side", "value", "low", "high", "holds", "assumes", "formula"]
+        tables = [
+            table_html(rows[[*columns, "n", "unit", "n_prompts"]], caption=title)
+            for title, rows in self.panels.items()
+        ]
+        found = [self._bounds(i, self["drafter"], self["k"]) for i in range(len(self.traces))]
+        remarks = dict.fromkeys(remark for bounds in found for remark in bounds.remarks)
+        notes = "".join(f"<li>{escape(remark)}</li>" for remark in remarks)
+        return (
+            "<details><summary>the same as a table, and remarks</summary>"
+            f"{''.join(tables)}<ul>{notes}</ul></details>"
+        )
+
+
+def _need(trace: Trace) -> None:
+    """Refuse a trace without a draft at every anchor."""
+    if trace.meta.kind != "capture" or not trace.meta.exhaustive:
+        raise ValueError(
+            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, so its "
+            "bounds cannot be measured: make a capture of the same prompts first."
+        )
+    trace.require("drafts", "positions")
+    if "vocab_size" not in trace.meta.target:
+        raise ValueError(
+            "This trace does not say how many tokens its target knows (`vocab_size` of the target "
+            "in trace.json), so its bounds cannot be worked out: capture it again."
+        )

@@ -1,0 +1,290 @@
+"""TreeLab: what a token tree adds to a chain, and what one looks like."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from specviz.analysis.anchors import require_capture
+from specviz.analysis.ceilings.tree import BUDGETS, tree_ceiling
+from specviz.analysis.levers.tree_nodes import captured_nodes, target_nodes, text_before
+from specviz.analysis.levers.tree_sweep import CHAIN, TreeSweep
+from specviz.figures.tree_lab import plot_tree_lab
+from specviz.markup import counted, number
+from specviz.trace import Trace
+from specviz.trace.target_trees import TargetTrees
+from specviz.widgets.controls import choice, options_of, slider
+from specviz.widgets.explorer import (
+    DRAWS,
+    EVERY,
+    Explorer,
+    ends,
+    furthest,
+    kinds_of,
+    one_of,
+    refusal,
+    rows_of,
+)
+
+DRAFTED, OWN = "drafter's trees", "target's own trees"
+
+
+class TreeLab(Explorer):
+    """Builder and node budget against tokens per round and verified rows; the tree of one anchor.
+
+    Parameters
+    ----------
+    trace
+        A greedy capture with trees; of another trace the widget says what is missing.
+    trees
+        The target's own likeliest paths (`specviz.capture_tree_ceiling`), which hold tokens,
+        parents and path probabilities; `trace` then gives the texts of their tokens.
+    drafter
+        Whose trees; by default the one that gets furthest.
+    kind
+        Content type; None takes all prompts together.
+    nodes
+        Node budget.
+    draws
+        Resamples of prompts behind every interval.
+
+    Raises
+    ------
+    ValueError
+        When there is no such content type, the drafter has no trees here, or `trees` are none.
+
+    Examples
+    --------
+    >>> import specviz as sv
+    >>> lab = TreeLab(sv.bundled_trace("smollm2-trees"), drafter="lm", nodes=32, draws=100)
+    >>> lab.row["builder"], lab.row["nodes"]
+    ('best-first-d7', 32)
+    """
+
+    title = "What a tree adds to a chain"
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        trees: TargetTrees | None = None,
+        drafter: str | None = None,
+        kind: str | None = None,
+        nodes: int = 16,
+        draws: int = DRAWS,
+    ) -> None:
+        if trees is not None and not isinstance(trees, TargetTrees):
+            raise ValueError(
+                f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
+            )
+        self.trace, self.trees, self.draws = trace, trees, draws
+        why = refusal(lambda: require_capture(trace))
+        self.holders = [name for name in trace.drafters if trace.meta.trees.get(name)]
+        self.holders = [] if why else self.holders
+        if not why and not self.holders:
+            why = "This capture holds no token trees: capture again with trees=[BestFirst(16, 7)]."
+        if drafter is not None and not why and drafter not in self.holders:
+            raise ValueError(
+                f"{drafter!r} has no trees here; there are those of {', '.join(self.holders)}."
+            )
+        self._sweep = lru_cache(maxsize=None)(lambda name: TreeSweep(trace, name, draws=draws))
+        self._curve = lru_cache(maxsize=64)(self._lengths)
+        super().__init__(lambda: self._controls(drafter, kind, nodes), why if trees is None else "")
+
+    def _controls(self, drafter: str | None, kind: str | None, nodes: int) -> dict[str, Any]:
+        sources = [DRAFTED] * bool(self.holders) + [OWN] * (self.trees is not None)
+        names = self.holders or ["none"]
+        name = drafter or furthest(self.trace, names) if self.holders else names[0]
+        kinds = kinds_of(self.trace)
+        one_of("kind", kind or EVERY, [EVERY, *kinds.values()])
+        builders = self._builders(name)
+        made = {
+            "source": choice("show", sources),
+            "drafter": choice("drafter", names, name),
+            "builder": choice("builder", builders),
+            "kind": choice("text", kinds, kind),
+            "nodes": slider("nodes", 1, 1, 1),
+            "seq": choice("tree in", {"": -1}),
+            "place": slider("anchor", 0, 0, 0),
+        }
+        self.controls = made  # the rest depends on what is chosen
+        self._fit()
+        top = made["nodes"].max
+        if not 1 <= nodes <= top:
+            raise ValueError(f"nodes must be from 1 to {top} here, not {nodes!r}.")
+        made["nodes"].value = max(nodes, made["nodes"].min)
+        return made
+
+    # -- state ----------------------------------------------------------------------------
+
+    @property
+    def own(self) -> bool:
+        """Whether the target's own trees are shown."""
+        return bool(self["source"] == OWN)
+
+    @property
+    def lengths(self) -> pd.DataFrame:
+        """Tokens per round of every shape and budget, the chosen one among them."""
+        extra = 0 if self.own else self["nodes"]
+        return self._curve(self.own, self["drafter"], self["builder"], self.kind, extra)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The chosen builder at the chosen budget."""
+        table, builder = self.lengths, "tree" if self.own else self["builder"]
+        mine = table[(table["builder"] == builder) & (table["nodes"] <= self["nodes"])]
+        found: dict[str, Any] = mine.sort_values("nodes").iloc[-1].to_dict()
+        return found
+
+    @property
+    def anchor(self) -> int:
+        """The anchor whose tree is drawn."""
+        return int(self._places()[self["place"]])
+
+    def react(self, name: str) -> None:
+        if name == "drafter":
+            self.controls["builder"].options = options_of(self._builders(self["drafter"]))
+        if name in ("source", "drafter", "builder", "seq", "kind"):
+            self._fit()
+
+    def _builders(self, drafter: str) -> list[str]:
+        return list(self.trace.meta.trees.get(drafter, {})) or ["tree"]
+
+    def _fit(self) -> None:
+        """Bring budget and anchors in line with what is shown."""
+        made = self.controls
+        for name in ("drafter", "builder"):
+            made[name].layout.display = "none" if self.own else ""
+        size, least = int(self.trees.meta["nodes"]) if self.own and self.trees else 1, 1
+        if not self.own:
+            shape = self.trace.meta.trees[self["drafter"]][self["builder"]]
+            size = int(shape["nodes"])
+            least = 1 if shape["nested"] else size
+        _bounds(made["nodes"], least, size)
+        rows = self.trace.sequences
+        if self.kind is not None:
+            rows = rows[rows["content_type"] == self.kind]
+        if self.own and self.trees is not None:
+            rows = rows[rows["seq"].isin(self.trees.anchors["seq"])]
+        rows = rows[rows["n_output"] > 1]
+        options = {
+            f"{row['prompt_id']} · {row['content_type']}": int(row["seq"])
+            for row in rows.to_dict("records")
+        } or {"no text": -1}
+        pairs = options_of(options)
+        if [p[1] for p in pairs] != [p[1] for p in made["seq"].options]:
+            kept = made["seq"].value
+            made["seq"].options = pairs
+            if kept in options.values():
+                made["seq"].value = kept
+        _bounds(made["place"], 0, max(len(self._places()) - 1, 0))
+
+    def _places(self) -> Any:
+        """Anchors of the chosen text that have a tree."""
+        if self.own and self.trees is not None:
+            found = self.trees.anchors
+            return found.loc[found["seq"] == self["seq"], "anchor"].to_numpy()
+        rows = self.trace.sequences
+        mine = rows.loc[rows["seq"] == self["seq"], "n_output"]
+        return np.arange(int(mine.iloc[0]) - 1 if len(mine) else 0)
+
+    # -- what is shown --------------------------------------------------------------------
+
+    def _lengths(
+        self, own: bool, drafter: str, builder: str, kind: str | None, nodes: int
+    ) -> pd.DataFrame:
+        if own and self.trees is not None:
+            table = rows_of(tree_ceiling(self.trees, draws=self.draws), kind)
+            if table.empty:
+                raise ValueError(f"The target's trees are of other text than {kind!r}.")
+            return table.rename(columns={"shape": "builder", "n": "nodes"})
+        sweep = self._sweep(drafter)
+        shapes = [(CHAIN, n) for n in sorted({*sweep.budgets(CHAIN, BUDGETS), sweep.k})]
+        for name in sweep.builders:
+            wanted = sorted({*BUDGETS, nodes}) if name == builder else BUDGETS
+            shapes += [(name, n) for n in sweep.budgets(name, wanted)]
+        return sweep.table(shapes, kind)
+
+    @property
+    def nodes(self) -> pd.DataFrame:
+        """The nodes of the tree that is drawn."""
+        if not len(self._places()):
+            return pd.DataFrame(columns=["depth", "parent", "on_path", "chance", "text"])
+        if self.own and self.trees is not None:
+            found = self.trees.anchors
+            mine = (found["seq"] == self["seq"]) & (found["anchor"] == self.anchor)
+            return target_nodes(self.trees, int(np.flatnonzero(mine)[0]), self["nodes"], self.trace)
+        return captured_nodes(
+            self.trace, self["drafter"], self["builder"], self["seq"], self.anchor, self["nodes"]
+        )
+
+    def picture(self) -> go.Figure:
+        row = self.row
+        return plot_tree_lab(
+            self.lengths,
+            self.nodes,
+            (row["builder"], row["nodes"]),
+            kind=self.kind or "all",
+            whose="the target itself" if self.own else self["drafter"],
+        )
+
+    def sentences(self) -> list[str]:
+        row, table = self.row, self.lengths
+        length = number(float(row["tokens_per_round"])) + ends(row["low"], row["high"])
+        said = [f"{row['builder']}, {row['nodes']} nodes: {length} tokens per round"]
+        prompts = counted(row["n_prompts"], "prompt")
+        if self.own:
+            said.append(
+                "No fixed tokens can do better: expected over the target's own distribution, bonus "
+                f"counted, mean over {counted(row['n_anchors'], 'anchor')} of {prompts}; 95 % "
+                "intervals resample prompts. It binds sampled targets, not greedy ones."
+            )
+        else:
+            chains = table[table["builder"] == CHAIN]
+            best = chains.iloc[int(chains["tokens_per_round"].to_numpy().argmax())]
+            said.append(
+                f"{number(float(row['rows_per_round']))} rows are verified a round; the best chain "
+                f"(k = {best['nodes']}) gives {number(float(best['tokens_per_round']))} tokens for "
+                f"{number(float(best['rows_per_round']))} rows. What rows cost is not in this "
+                "picture."
+            )
+            said.append(
+                f"Bonus counted, replayed exactly: {counted(row['n_rounds'], 'round')} of "
+                f"{prompts}; 95 % intervals resample prompts."
+            )
+        return [*said, *self._of_the_tree()]
+
+    def _of_the_tree(self) -> list[str]:
+        nodes = self.nodes
+        if nodes.empty:
+            return ["There is no tree of this text."]
+        held = int(nodes["on_path"].sum())
+        before = text_before(self.trace, self["seq"], self.anchor)
+        said = [
+            f"The tree after “{before}” holds {held} of the text's own next tokens, so a round "
+            f"here would emit {held + 1}."
+        ]
+        if self.own:
+            return [
+                *said,
+                "Nodes are as large as their path is likely under the target; of a token that the trace does not hold, the number is shown.",
+            ]
+        return [
+            *said,
+            "Of other nodes the trace keeps depth and order of entry only: they stand in that "
+            "order, one depth beside the other. Path probabilities are the drafter's.",
+        ]
+
+
+def _bounds(control: Any, low: int, high: int) -> None:
+    """New ends of a slider, in an order that never crosses them."""
+    value = min(max(control.value, low), high)
+    if high >= control.min:
+        control.max, control.min = high, low
+    else:
+        control.min, control.max = low, high
+    control.value = value
