@@ -1,4 +1,6 @@
-"""Pictures: pure functions from specviz.figures.bounds import plot_bounds
+"""Pictures: pure functions from tables to plotly figures. They compute nothing but layout."""
+
+from specviz.figures.bounds import plot_bounds
 from specviz.figures.calibration import plot_calibration
 from specviz.figures.capacity import plot_capacity
 from specviz.figures.ceilings import plot_ceilings
@@ -49,7 +51,8 @@ __all__ = [
     "plot_policy_race",
     "plot_position_entropy",
     "plot_reanchoring",
-    "plot_round_chain, plot_round_tree",
+    "plot_round_chain",
+    "plot_round_tree",
     "plot_speedup_by_k",
     "plot_strip_heat",
     "plot_survival",

@@ -271,7 +271,8 @@ class TreeLab(Explorer):
         if self.own:
             return [
                 *said,
-                "Nodes are as large as their path is likely under the target; of a token that the trace does not hold, the number is shown.",
+                "Nodes are as large as their path is likely under the target; tokens that the trace "
+                "does not hold are shown by number.",
             ]
         return [
             *said,
