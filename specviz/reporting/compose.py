@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from specviz.analysis import (
     replay,
     survival_by,
 )
-from specviz.cost import CostModel, need_cost
+from specviz.cost import CostModel
 from specviz.markup import counted, escape, number, page_html, table_html
 from specviz.policies import FixedK
 from specviz.presets import free_drafts, t4_like
@@ -34,7 +34,15 @@ from specviz.reporting.findings import (
     shown_types,
 )
 from specviz.reporting.page import Page, write_whole
-from specviz.reporting.provenance import about, decoding, distinct, provenance, whose
+from specviz.reporting.provenance import (
+    about,
+    cost_models,
+    decoding,
+    distinct,
+    provenance,
+    whose,
+)
+from specviz.reporting.science import add_sampled_lengths, add_science
 from specviz.reporting.strips import strips
 from specviz.trace.trace import Trace
 
@@ -93,7 +101,7 @@ def report(
         raise ValueError(f"{target} is a folder: give the name of a file, such as report.html.")
     if drafter is not None:
         trace = trace.select(drafter=drafter)
-    write_whole(target, _Report(trace, _cost_models(costs)).html())
+    write_whole(target, _Report(trace, cost_models(costs)).html())
     return target
 
 
@@ -110,20 +118,27 @@ class _Report:
         self.pair: tuple[str, str] | None = None
         self.shown = shown_types(trace, None, MOST_TYPES)
         self.replays: dict[str, Replay] = {}
+        self.lengths: dict[str, float] = {}  # tokens per round of every drafter
 
     def html(self) -> str:
         trace = self.trace
         self._entropy()
-        replayed = [name for name in trace.drafters if self._tried(self._lengths, name)]
+        drawn = trace.meta.kind == "capture" and not trace.meta.greedy
+        section = self._sampled if drawn else self._lengths
+        worked = [name for name in trace.drafters if self._tried(section, name)]
+        replayed = [] if drawn else worked
         self._comparison(replayed)
         examples = strips(trace, [(self.replays[n], self._k(n)) for n in replayed], self.shown)
-        if trace.rounds.empty and not replayed:
+        if trace.rounds.empty and not worked:
             self.page.missing(
                 "No drafts were recorded, so nothing can be said about accepted tokens or the "
                 "best k: capture the same prompts with a drafter."
             )
         if not trace.rounds.empty:
             self._live()
+        if worked:
+            name = max(worked, key=self.lengths.__getitem__)
+            add_science(self.page, trace, name, self._k(name), self.pair or self.shown[:1])
         self._costs()
         name = trace.meta.target.get("name", "unknown target")
         title = f"Speculative decoding on {name}"
@@ -178,6 +193,7 @@ class _Report:
         trace = self.trace
         k = self._k(drafter)
         rounds = self.replays[drafter] = replay(trace, FixedK(k), drafter)
+        self.lengths[drafter] = rounds.tokens_per_round
         survival = survival_by(rounds.rounds)
         table = length_by_k(trace, drafter)
         self.headline.append(length_sentence(trace, rounds, k, self.pair, self.shown))
@@ -214,6 +230,12 @@ class _Report:
             ),
         )
         self._speedups(drafter)
+
+    def _sampled(self, drafter: str) -> None:
+        """One drafter's section of a sampled capture."""
+        self.lengths[drafter] = add_sampled_lengths(
+            self.page, self.trace, drafter, self._k(drafter)
+        )
 
     def _speedups(self, drafter: str) -> None:
         found, skipped = [], []
@@ -363,14 +385,6 @@ class _Report:
         lossy = ["LOSSY acceptance: the output is not the target's own"] if meta.lossy else []
         partial = [] if meta.complete else ["this capture is not complete"]
         return " · ".join([*parts, *lossy, *partial])
-
-
-def _cost_models(costs: object) -> list[CostModel]:
-    if costs is None or isinstance(costs, CostModel):
-        return [] if costs is None else [costs]
-    if not isinstance(costs, Iterable) or isinstance(costs, (str, Mapping)):
-        costs = [costs]
-    return [need_cost(cost) for cost in costs]
 
 
 def _named(cost: str, sources: Mapping[str, str]) -> str:

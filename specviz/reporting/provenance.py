@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from specviz.cost import CostModel
+from specviz.cost import CostModel, need_cost
 from specviz.markup import table_html
 from specviz.trace.trace import Trace
 
@@ -80,3 +80,12 @@ def distinct(costs: Sequence[CostModel]) -> list[CostModel]:
             cost = CostModel.from_dict({**cost.to_dict(), "name": f"{cost.name} #{same + 1}"})
         out.append(cost)
     return out
+
+
+def cost_models(costs: object) -> list[CostModel]:
+    """One cost model or several as a list; anything else is refused."""
+    if costs is None or isinstance(costs, CostModel):
+        return [] if costs is None else [costs]
+    if not isinstance(costs, Iterable) or isinstance(costs, (str, Mapping)):
+        costs = [costs]
+    return [need_cost(cost) for cost in costs]

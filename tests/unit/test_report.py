@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from plotly.offline import get_plotlyjs
 
+from specviz.analysis import replay_sampled
 from specviz.bundled import bundled_trace
 from specviz.cost import CostModel
 from specviz.presets import t4_like
@@ -73,10 +74,10 @@ def test_every_cost_stands_beside_the_others(page):
 
 
 def test_pictures_tables_and_strips_are_there(page):
-    assert page.count("Plotly.newPlot(") - get_plotlyjs().count("Plotly.newPlot(") == 7
-    assert page.count("<summary>The numbers behind this picture") == 7
+    assert page.count("Plotly.newPlot(") - get_plotlyjs().count("Plotly.newPlot(") == 9
+    assert page.count("<summary>The numbers behind this picture") == 9
     assert page.count('<div class="sv-strip"') == 3
-    assert own(page).count('"displaylogo": false') == 7
+    assert own(page).count('"displaylogo": false') == 9
     assert "With and without repeated text, k = 7" in page
     assert "Drafters side by side" in page
 
@@ -87,6 +88,23 @@ def test_a_sampled_capture_shows_no_rounds_that_nobody_ran(tmp_path):
     assert "Token by token" in text
     assert "live run" not in text
     assert "accepted draft token" not in text
+
+
+def test_the_furthest_drafter_is_explained_and_bounded(page):
+    text = prose(page)
+    assert text.index("Entropy and acceptance, self-quant") < text.index("What bounds tokens per")
+    assert "The target is greedy: its entropy sets no ceiling" in text
+
+
+def test_a_sampled_capture_is_replayed_under_every_rule(tmp_path):
+    trace = bundled_trace("smollm2-self-quant")
+    text = prose(written(tmp_path, trace))
+    for rule in ("rejection", "argmax-match"):
+        row = replay_sampled(trace, 7, rule=rule).by("content_type").iloc[1]
+        assert f"{row.tokens_per_round:.2f} ({row.low:.2f}–{row.high:.2f})" in text
+    assert "What bounds tokens per round, self-quant" in text
+    assert "speed of light, 7 nodes" in text
+    assert "no ceiling" not in text
 
 
 def test_provenance_is_in_the_footer(page):
@@ -296,4 +314,4 @@ def test_the_speedup_picture_says_what_its_intervals_leave_out(page):
 
 
 def test_a_picture_that_is_wider_than_the_window_says_so(page):
-    assert page.count("scroll it sideways") == 7
+    assert page.count("scroll it sideways") == 9

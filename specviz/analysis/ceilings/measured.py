@@ -140,6 +140,11 @@ def measured_bounds(
         raise ValueError(f"{name!r} drafted {longest} tokens here: k = {k} cannot be measured.")
     among = [whole("Each number of candidates in top", m, least=1) for m in top]
     nodes = k if nodes is None else whole("nodes", nodes, least=1)
+    if "vocab_size" not in trace.meta.target:
+        raise ValueError(
+            "This trace does not say how many tokens its target knows, so its entropies bound "
+            "nothing: add vocab_size to meta.target, or capture the prompts again."
+        )
     size = int(trace.meta.target["vocab_size"])
     frame = first_tokens(trace, name)
     if trace.meta.greedy:
