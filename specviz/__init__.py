@@ -97,6 +97,8 @@ _HOME = {
     "drafter_cards": "specviz.cards",
     "learning_log": "specviz.cards",
     "report": "specviz.reporting",
+    "show": "specviz.widgets.dashboard",
+    "dashboard": "specviz.widgets.dashboard",
 }
 
 __all__ = list(_HOME)
@@ -179,6 +181,8 @@ if TYPE_CHECKING:
     from specviz.trace import load_trace as load_trace
     from specviz.trace.target_trees import load_target_trees as load_target_trees
     from specviz.trials import run_prompts as run_prompts
+    from specviz.widgets.dashboard import dashboard as dashboard
+    from specviz.widgets.dashboard import show as show
     from specviz.zoo import load_drafter as load_drafter
     from specviz.zoo import load_target as load_target
 

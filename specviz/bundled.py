@@ -25,6 +25,7 @@ BUNDLED = {
 TARGET_TREES = {
     "anchors": "128 nodes to depth 16, at 4 anchors drawn from each code and prose output of "
     "smollm2-sampled",
+    "anchors-16": "16 nodes to depth 16, at 16 other anchors of each of these outputs",
     "rounds-7": "the rounds of the best tree of 7 nodes on the same outputs",
     "rounds-16": "the rounds of the best tree of 16 nodes",
     "rounds-64": "the rounds of the best tree of 64 nodes",

@@ -1,8 +1,8 @@
 """Measure the trees that no fixed draft can beat: `python data/ceiling/build.py`.
 
 The embedded target on code and prose of the bundled sampled capture (temperature 1). One file
-holds trees of 128 nodes at anchors drawn at random; the others follow the rounds of the best tree
-of one budget. Resumes in out/ceiling; about an hour on one core. `ship` copies what is there to
+holds trees of 128 nodes at anchors drawn at random, one trees of 16 at more of them; the others
+follow the rounds of the best tree of one budget. Resumes in out/ceiling; about an hour on one core. `ship` copies what is there to
 data/ceiling.
 """
 
@@ -27,6 +27,8 @@ def build() -> None:
     for n in FOLLOWED[:2]:
         sv.capture_tree_ceiling(trace, target, nodes=n, follow=n, out=WORK / f"rounds-{n}.parquet")
     sv.capture_tree_ceiling(trace, target, per_prompt=4, out=WORK / "anchors.parquet")
+    many = {"nodes": 16, "per_prompt": 16, "seed": 1, "out": WORK / "anchors-16.parquet"}
+    sv.capture_tree_ceiling(trace, target, **many)
     for n in FOLLOWED[2:]:
         sv.capture_tree_ceiling(trace, target, nodes=n, follow=n, out=WORK / f"rounds-{n}.parquet")
 

@@ -5,11 +5,15 @@ python data/tables/ceiling.py > tables.md
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from written import markdown, spread
 
 import specviz as sv
-from specviz.analysis import length_by_nodes, recall_lengths
+from specviz.analysis import ceiling_by_anchor, length_by_nodes, ratio_interval
 from specviz.analysis.ceilings.tree import drafters_at_anchors
 from specviz.bundled import TARGET_TREES, bundled_target_trees
 
@@ -37,20 +41,25 @@ def greedy() -> None:
         trees = trees[(trees["builder"] != "chain") & (trees["nodes"] == 16)]
         rows += [{**row, "what": f"{name}, tree of 16"} for row in trees.to_dict("records")]
     for name in LEARNED:
-        recall = recall_lengths(trace, name, tops=(4, 16))
+        bounds = sv.measured_bounds(trace, name, k=K, top=(1, 4, 16)).table
+        bounds = bounds[bounds["quantity"] == "tokens per round"]
         rows += [
-            {
-                "content_type": row["content_type"],
-                "what": f"{name}, any of its {row['top']} likeliest at each of {row['k']} depths",
-                "tokens_per_round": row["recall"],
-                "low": row["recall_low"],
-                "high": row["recall_high"],
-            }
-            for row in recall[recall["top"] > 1].to_dict("records")
+            {**row, "what": f"{name}, at most: {among(row['bound'])}"}
+            for row in bounds[bounds["bound"].str.contains("candidates")].to_dict("records")
         ]
+        share = bounds.pivot(index="content_type", columns="bound", values="value").loc[KINDS]
+        ratio = share["this drafter"] / share["16 candidates"]
+        print(name, "chain over its 16 candidates:", ratio.round(3).to_dict())
     table = pd.DataFrame(rows)
-    table["found"] = table.apply(spread, axis=1, middle="tokens_per_round")
+    table["tokens"] = table["tokens_per_round"].fillna(table["value"])
+    table["found"] = table.apply(spread, axis=1, middle="tokens")
     markdown("Greedy target", pivot(table, "what", "found"))
+
+
+def among(bound: str) -> str:
+    """Where the ceiling's tokens come from, in words."""
+    many = bound.split()[0]
+    return "its chains, cut in hindsight" if many == "1" else f"any of its {many} likeliest"
 
 
 def sampled() -> None:
@@ -80,8 +89,40 @@ def sampled() -> None:
     columns = ["n", "content_type", "expected", "realised", "n_anchors"]
     markdown("The theorem and the texts", own[columns].rename(columns={"n_anchors": "rounds"}))
 
+    same = quant.sequences["prompt_id"]
+    few = []
+    for n in (16, 64):
+        trees = bundled_target_trees(f"rounds-{n}")
+        kept = trees.table.filter(pc.is_in(trees.table["prompt_id"], pa.array(same)))
+        few.append(sv.tree_ceiling(replace(trees, table=kept), [n]))
+    few = pd.concat(few)
+    few = few[few["shape"] == "tree"]
+    few["what"] = "best tree of " + few["n"].astype(str) + " nodes"
+    few["found"] = few.apply(spread, axis=1, middle="tokens_per_round")
+    markdown("The same prompts as self-quant", pivot(few, "what", "found"))
+
+    checks = []
+    for name, budgets in (("anchors", (7, 128)), ("anchors-16", (7, 16))):
+        check = sv.tree_ceiling(bundled_target_trees(name), budgets)
+        check = check[(check["shape"] == "tree") & check["content_type"].isin(KINDS)].copy()
+        check["expected"] = check.apply(spread, axis=1, middle="tokens_per_round")
+        check["realised"] = check.apply(
+            spread, axis=1, middle="realised", low="realised_low", high="realised_high"
+        )
+        columns = ["n", "content_type", "expected", "realised", "n_anchors"]
+        checks.append(check[columns].rename(columns={"n_anchors": "places"}))
+    markdown("Realised at random places", pd.concat(checks))
     trees = bundled_target_trees("anchors")
     table = sv.tree_ceiling(trees)
+    each = ceiling_by_anchor(trees, [7, 16])
+    for kind in KINDS:
+        mine = each[each["content_type"] == kind].groupby("prompt_id")
+        for n in (7, 16):
+            gain = ratio_interval(
+                mine[f"tree_{n}"].agg(lambda a: (1 + a).sum()),
+                mine[f"chain_{n}"].agg(lambda a: (1 + a).sum()),
+            )
+            print(kind, n, "best tree over best chain:", gain)
     table["found"] = table.apply(spread, axis=1, middle="tokens_per_round")
     table["what"] = table["shape"] + " of " + table["n"].astype(str)
     markdown("Sampled target, at anchors drawn at random", pivot(table, "what", "found"))

@@ -7,7 +7,11 @@ from specviz.analysis.branching import ebf_means, entropy, entropy_by, hill
 from specviz.analysis.ceilings.candidates import depth_match, recall_lengths
 from specviz.analysis.ceilings.independence import iid_check
 from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
-from specviz.analysis.ceilings.tree import drafters_at_anchors, tree_ceiling
+from specviz.analysis.ceilings.tree import (
+    ceiling_by_anchor,
+    drafters_at_anchors,
+    tree_ceiling,
+)
 from specviz.analysis.ceilings.which import Ceilings, which_ceiling
 from specviz.analysis.drafting.controls import compare_drafters, rounds_by_prompt, shuffled_control
 from specviz.analysis.drafting.families import family_table
@@ -63,6 +67,7 @@ __all__ = [
     "calibration",
     "capacity",
     "capacity_from_figures",
+    "ceiling_by_anchor",
     "class_rates",
     "compare_drafters",
     "compare_policies",

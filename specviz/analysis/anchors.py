@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 
 Ints = NDArray[np.int64]
 
@@ -99,6 +99,7 @@ def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
 
 def require_capture(trace: Trace) -> None:
     """Refuse a trace that does not hold a greedy draft at every anchor."""
+    need_trace(trace)
     if trace.meta.kind != "capture" or not trace.meta.exhaustive:
         raise ValueError(
             f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, and "

@@ -23,8 +23,8 @@ from specviz.engine.record import software, target_meta
 from specviz.engine.sampling import Sampling
 from specviz.engine.tree import MAX_NODES, Path, limited
 from specviz.prompt_set import prompt_seed
-from specviz.refuse import whole
-from specviz.trace import Trace, TraceError
+from specviz.refuse import a_path, whole
+from specviz.trace import Trace, TraceError, need_trace
 from specviz.trace.target_trees import TargetTrees, load_target_trees, trees_of_rows
 
 #: Nodes asked about in one verification; more would be asked in vain, fewer take more passes.
@@ -167,6 +167,7 @@ def capture_tree_ceiling(
     if follow is not None and limited("follow", follow) > nodes:
         raise ValueError(f"follow is {follow}, and the trees have only {nodes} nodes.")
     _check(trace, target)
+    out = None if out is None else a_path("out", out)
     given = trace.meta.sampling
     sampling = Sampling(given["temperature"], int(given["top_k"]), given["top_p"])
     meta = {
@@ -297,7 +298,7 @@ def _texts(trace: Trace) -> list[_Text]:
 
 
 def _check(trace: Trace, target: Target) -> None:
-    trace.require("sequences", "positions")
+    need_trace(trace).require("sequences", "positions")
     if trace.meta.greedy:
         raise ValueError(
             "A greedy target's text is certain, so that the only ceiling is k + 1: give a capture "
@@ -315,10 +316,10 @@ def _check(trace: Trace, target: Target) -> None:
 
 
 def _resumed(
-    out: str | pathlib.Path | None, meta: Mapping[str, Any], resume: bool
+    out: pathlib.Path | None, meta: Mapping[str, Any], resume: bool
 ) -> list[dict[str, Any]]:
     """The rows that `out` already holds."""
-    if out is None or not pathlib.Path(out).exists():
+    if out is None or not out.exists():
         return []
     if not resume:
         raise TraceError(f"{out} already exists: pass resume=True to go on, or name another file.")

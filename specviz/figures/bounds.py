@@ -154,7 +154,7 @@ def _finding(panels: Mapping[str, pd.DataFrame]) -> str:
         if above.empty:
             continue
         nearest = records(above)[0]
-        bound = f"{nearest['bound']} allows {number(float(nearest['value']))}"
+        bound = f"at most {number(float(nearest['value']))} ({nearest['bound']})"
         reached = f"measured {number(float(measured.iloc[0]))}, " if len(measured) else ""
         said.append(f"{title}: {reached}{bound}")
     return "; ".join(said) or "Floors and ceilings"

@@ -14,9 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specviz.markup import counted
+from specviz.refuse import a_path
 from specviz.trace.store import TraceError, made, write_table
 
 _KEY = b"specviz.target_trees"
+#: How every Parquet file begins.
+_MAGIC = b"PAR1"
 _SCHEMA = pa.schema(
     [
         ("seq", pa.int32()),
@@ -92,12 +95,17 @@ def load_target_trees(file: str | Path) -> TargetTrees:
     ------
     TraceError
         When the file is missing, damaged, or of another kind.
+    ValueError
+        When `file` is no path.
 
     Examples
     --------
     >>> load_target_trees("out/ceiling.parquet")                 # doctest: +SKIP
     """
-    file = Path(file)
+    file = a_path("file", file)
+    other = f"{file} holds no trees of a target: name a file that capture_tree_ceiling wrote."
+    if file.exists() and not _is_parquet(file):
+        raise TraceError(other)
     try:
         table = pq.read_table(file)
         meta = json.loads((table.schema.metadata or {})[_KEY])
@@ -105,10 +113,16 @@ def load_target_trees(file: str | Path) -> TargetTrees:
     except FileNotFoundError:
         raise TraceError(f"No trees of the target at {file}: no such file.") from None
     except KeyError:
-        raise TraceError(
-            f"{file} holds no trees of a target: capture_tree_ceiling makes such files."
-        ) from None
+        raise TraceError(other) from None
     except (pa.ArrowInvalid, OSError, ValueError) as error:
         raise TraceError(
             f"{file} is damaged ({str(error).splitlines()[0]}): make it again."
         ) from None
+
+
+def _is_parquet(file: Path) -> bool:
+    """Whether a path is a file that begins as a Parquet file does, damaged later or not."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.read(len(_MAGIC)) == _MAGIC

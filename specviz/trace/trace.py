@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from specviz.refuse import shown
 from specviz.trace.checks import validate
 from specviz.trace.schema import TraceMeta, table_schemas
 from specviz.trace.store import open_folder, write_folder
@@ -257,6 +258,16 @@ def _names(wanted: str | Iterable[str], column: str, present: list[str]) -> list
             options = ", ".join(dict.fromkeys(present))
             raise ValueError(f"No {column} {name!r} in this trace; it has {options}.")
     return names
+
+
+def need_trace(value: object) -> Trace:
+    """`value`, if it is a trace; else a ValueError that says how to come by one."""
+    if not isinstance(value, Trace):
+        raise ValueError(
+            f"{shown(value)} is not a Trace: load one with load_trace(folder), or capture prompts; "
+            "a Run has its own as .trace."
+        )
+    return value
 
 
 def load_trace(folder: str | Path) -> Trace:

@@ -11,9 +11,8 @@ import plotly.graph_objects as go
 from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
 from specviz.analysis.ceilings.tree import tree_ceiling
 from specviz.analysis.ceilings.which import which_ceiling
-from specviz.analysis.replays.sampled import replay_sampled
 from specviz.figures.bounds import plot_bounds
-from specviz.markup import escape, number, table_html
+from specviz.markup import counted, escape, number, table_html
 from specviz.refuse import whole
 from specviz.trace import Trace
 from specviz.trace.target_trees import TargetTrees
@@ -22,8 +21,10 @@ from specviz.widgets.explorer import (
     DRAWS,
     EVERY,
     Explorer,
+    ends,
     furthest,
     kinds_of,
+    need_trace,
     one_of,
     refusal,
     rows_of,
@@ -32,17 +33,6 @@ from specviz.widgets.explorer import (
 _QUANTITIES = {
     "tokens per round": "tokens per round (bonus counted)",
     "first token kept": "share of first draft tokens kept (no bonus)",
-}
-#: Measured rules of a sampled target: fixed drafts, which its entropy binds, and drawn ones.
-_RULES = {
-    "argmax-match": (
-        "this drafter's argmax",
-        "fixed drafts, kept where they are the target's draw",
-    ),
-    "rejection": (
-        "this drafter's draws",
-        "drafts drawn from q: ceilings of fixed drafts do not bind",
-    ),
 }
 
 
@@ -98,10 +88,9 @@ class BoundsLab(Explorer):
             raise ValueError(
                 f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
             )
-        self.traces = [trace] if beside is None else [trace, beside]
-        self.trees, self.draws = trees, draws
+        self.traces = [need_trace(t) for t in ([trace] if beside is None else [trace, beside])]
+        self.trees, self.draws = trees, whole("draws", draws, least=1)
         self._bounds = lru_cache(maxsize=None)(self._measure)
-        self._kept = lru_cache(maxsize=None)(self._replayed)
         self._tree_rows = lru_cache(maxsize=1)(self._ceiling)
         missing = next(filter(None, (refusal(partial(_need, t)) for t in self.traces)), "")
         super().__init__(lambda: self._controls(drafter, kind, k), missing)
@@ -140,9 +129,9 @@ class BoundsLab(Explorer):
             rows = bounds.table
             rows = rows_of(rows[rows["quantity"] == self["quantity"]], self.kind)
             if bounds.setting == "sampled" and self["quantity"] == "tokens per round":
-                kept = rows_of(self._kept(which, self["drafter"], self["k"]), self.kind)
                 best = [] if self.trees is None else [self._trees_of(self.trees, self["k"])]
-                rows = pd.concat([kept, *best, rows], ignore_index=True)
+                kept = rows["side"] == "measured"
+                rows = pd.concat([rows[kept], *best, rows[~kept]], ignore_index=True)
             if rows.empty:
                 continue  # this capture has no such text
             title = f"{bounds.setting} target"
@@ -157,43 +146,6 @@ class BoundsLab(Explorer):
 
     def _measure(self, which: int, drafter: str, k: int) -> MeasuredBounds:
         return measured_bounds(self.traces[which], drafter, k=k, draws=self.draws)
-
-    def _replayed(self, which: int, drafter: str, k: int) -> pd.DataFrame:
-        """Tokens per round of the chain on a sampled capture, as rows of measured bounds."""
-        rows = []
-        for rule, (bound, assumes) in _RULES.items():
-            run = replay_sampled(self.traces[which], k, drafter, rule=rule, draws=self.draws)
-            kinds = run.by("content_type").to_dict("records")
-            over = run.interval
-            kinds.append(
-                {
-                    "content_type": "all",
-                    "tokens_per_round": over.estimate,
-                    "low": over.low,
-                    "high": over.high,
-                    "expected_rounds": run.expected_rounds,
-                    "n_prompts": over.n_prompts,
-                }
-            )
-            rows += [
-                {
-                    "content_type": row["content_type"],
-                    "quantity": "tokens per round",
-                    "bound": bound,
-                    "side": "measured",
-                    "value": row["tokens_per_round"],
-                    "low": row["low"],
-                    "high": row["high"],
-                    "holds": "measured",
-                    "assumes": assumes,
-                    "formula": "F7.6",
-                    "n": round(row["expected_rounds"]),
-                    "unit": "rounds",
-                    "n_prompts": row["n_prompts"],
-                }
-                for row in kinds
-            ]
-        return pd.DataFrame(rows)
 
     def _ceiling(self, trees: TargetTrees) -> pd.DataFrame:
         return tree_ceiling(trees, draws=self.draws)
@@ -228,25 +180,35 @@ class BoundsLab(Explorer):
         return plot_bounds(shown, unit=_QUANTITIES[self["quantity"]])
 
     def sentences(self) -> list[str]:
-        said = []
+        said, rests = [], []
         for title, rows in self.panels.items():
-            measured = rows[rows["side"] == "measured"]["value"]
+            measured = rows[rows["side"] == "measured"].head(1).to_dict("records")
             sure = (rows["side"] == "at most") & (rows["holds"] == "theorem")
             above = rows[sure].sort_values("value")
-            parts = [f"{number(float(measured.iloc[0]))} measured"] * bool(len(measured))
+            parts = [
+                f"{number(float(row['value']))}{ends(row['low'], row['high'])} measured"
+                for row in measured
+            ]
+            rests += [
+                f"{title}: {counted(row['n'], row['unit'][:-1])} of "
+                f"{counted(row['n_prompts'], 'prompt')}"
+                for row in measured
+            ]
             if len(above):
                 least = number(float(above["value"].iloc[0]))
                 parts.append(f"at most {least} ({above['bound'].iloc[0]})")
             said.append(f"{title}: {', '.join(parts)}")
         first = "; ".join(said)
         found = [self._bounds(i, self["drafter"], self["k"]) for i in range(len(self.traces))]
-        return [
+        lines = [
             first[:1].upper() + first[1:],
             self._says(),
+            f"Measured over: {'; '.join(rests)}." if rests else "",
             *(bounds.caption for bounds in found[:1]),
             "Filled marks are theorems, hollow ones models of text; greedy and sampled targets "
             "have axes of their own.",
         ]
+        return [line for line in lines if line]
 
     def _says(self) -> str:
         """What kind of ceiling applies, in the words of `which_ceiling`."""

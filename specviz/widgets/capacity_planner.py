@@ -20,7 +20,7 @@ from specviz.refuse import whole
 from specviz.trace import Trace
 from specviz.widgets.controls import choice, decimal, slider
 from specviz.widgets.costs import Costs, show_sliders, whose
-from specviz.widgets.explorer import Explorer, ends, furthest, one_of, refusal
+from specviz.widgets.explorer import Explorer, ends, furthest, need_trace, one_of, refusal
 
 ONE, EACH = "one k for all", "the best k of each kind"
 _MOST_STEPS = 6  # the promise of waiting goes up to so many plain steps
@@ -71,7 +71,8 @@ class CapacityPlanner(Explorer):
         cost: CostModel | Iterable[CostModel] = (),
         draws: int = PLANNED,
     ) -> None:
-        self.trace, self.draws, self.costs = trace, draws, Costs(trace, cost)
+        self.trace, self.draws = need_trace(trace), whole("draws", draws, least=1)
+        self.costs = Costs(trace, cost)
         self.weights = {f"mix {i}": kind for i, kind in enumerate(trace.content_types)}
         self._prepared = lru_cache(maxsize=None)(lambda name: PreparedK(trace, name, draws=draws))
         self._found: tuple[str, Capacity | None] = ("", None)

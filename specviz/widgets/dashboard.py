@@ -20,6 +20,7 @@ from specviz.widgets.capacity_planner import CapacityPlanner
 from specviz.widgets.claim_audit import ClaimAudit
 from specviz.widgets.drafter_race import DrafterRace
 from specviz.widgets.entropy_lens import EntropyLens
+from specviz.widgets.explorer import need_trace
 from specviz.widgets.k_explorer import KExplorer
 from specviz.widgets.policy_race import PolicyRace
 from specviz.widgets.round_stepper import RoundStepper
@@ -158,7 +159,7 @@ def dashboard(
     >>> dashboard(sv.bundled_trace("smollm2-trees")).tabs[0]
     'the text'
     """
-    _need_trace(trace)
+    need_trace(trace)
     costs = (cost,) if isinstance(cost, CostModel) else tuple(cost)
     return Dashboard(
         {
@@ -202,7 +203,7 @@ def show(trace: Trace) -> Widget:
     >>> type(show(sv.bundled_trace("smollm2-trees"))).__name__
     'KExplorer'
     """
-    _need_trace(trace)
+    need_trace(trace)
     drafts = trace.table("drafts").num_rows > 0
     if trace.meta.kind == "capture" and trace.meta.exhaustive and drafts:
         return KExplorer(trace) if trace.meta.greedy else BoundsLab(trace)
@@ -211,11 +212,3 @@ def show(trace: Trace) -> Widget:
     if trace.table("positions").num_rows:
         return TokenStrip(trace)
     raise ValueError("This trace has no drafts, rounds or positions: there is nothing to show.")
-
-
-def _need_trace(trace: object) -> None:
-    if not isinstance(trace, Trace):
-        raise ValueError(
-            f"{trace!r:.60} is not a trace: pass what load_trace or capture gave, or a "
-            "bundled_trace."
-        )

@@ -15,7 +15,7 @@ from specviz.markup import counted, number
 from specviz.refuse import whole
 from specviz.trace import Trace
 from specviz.widgets.controls import choice, slider
-from specviz.widgets.explorer import DRAWS, EVERY, Explorer, ends, kinds_of, one_of
+from specviz.widgets.explorer import DRAWS, EVERY, Explorer, ends, kinds_of, need_trace, one_of
 from specviz.widgets.replayed import Replayed
 
 
@@ -54,7 +54,8 @@ class DrafterRace(Explorer):
     def __init__(
         self, trace: Trace, *, kind: str | None = None, k: int | None = None, draws: int = DRAWS
     ) -> None:
-        self.trace, self.draws, self.replayed = trace, draws, Replayed(trace)
+        self.trace, self.draws = need_trace(trace), whole("draws", draws, least=1)
+        self.replayed = Replayed(trace)
         self._tables = lru_cache(maxsize=None)(self._raced)
         missing = ""
         if not self.replayed.can and not trace.table("rounds").num_rows:

@@ -131,10 +131,10 @@ class EntropyLens(Widget):
         super().refresh()
         if "strip" in self.__dict__:
             tokens = self.strips.tokens(self["seq"])
-            if tokens != self.strip.tokens:
-                self.strip.tokens = tokens
-            self.strip.paint = self.paint
-            self.strip.marked = self._points
+            with self.strip.hold_sync():  # one message
+                if tokens != self.strip.tokens:
+                    self.strip.tokens = tokens
+                self.strip.paint, self.strip.marked = self.paint, self._points
 
     # -- brushing -------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
+    need_trace,
     one_of,
     refusal,
 )
@@ -76,7 +77,8 @@ class KExplorer(Explorer):
         cost: CostModel | Iterable[CostModel] = (),
         draws: int = DRAWS,
     ) -> None:
-        self.trace, self.draws, self.costs = trace, draws, Costs(trace, cost)
+        self.trace, self.draws = need_trace(trace), whole("draws", draws, least=1)
+        self.costs = Costs(trace, cost)
         self._prepared = lru_cache(maxsize=None)(self._prepare)
         self._priced = lru_cache(maxsize=64)(self._price)
         self._points = lru_cache(maxsize=8)(self._all)

@@ -24,6 +24,7 @@ from specviz.policies import (
     Heuristic,
     Policy,
 )
+from specviz.refuse import whole
 from specviz.trace import Trace
 from specviz.widgets.controls import choice, decimal, slider
 from specviz.widgets.costs import Costs, show_sliders, whose
@@ -34,6 +35,7 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
+    need_trace,
     one_of,
     refusal,
 )
@@ -81,7 +83,8 @@ class PolicyRace(Explorer):
                 f'policies must map labels to policies, such as {{"mine": FixedK(3)}}, not '
                 f"{policies!r:.60}."
             )
-        self.trace, self.draws, self.costs = trace, draws, Costs(trace, cost)
+        self.trace, self.draws = need_trace(trace), whole("draws", draws, least=1)
+        self.costs = Costs(trace, cost)
         self.policies = dict(policies or {})
         self._race = lru_cache(maxsize=None)(lambda name: Race(trace, name, draws=draws))
         self._found: tuple[str, pd.DataFrame] = ("", pd.DataFrame())

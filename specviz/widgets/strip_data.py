@@ -133,7 +133,7 @@ class Strips:
             owner[anchor + 1 : last + 1] = index
             roles[anchor + 1 : last] = ACCEPTED
             roles[last] = _closing(record)
-            said = f"round {index + 1} of {len(records)}: {accepted} of {drafted} drafted tokens accepted"
+            said = f"round {index + 1} of {len(records)}: {accepted} of {drafted} drafts accepted"
             if known and anchor >= 0 and drafted:
                 draft = self.drafts(seq, str(drafter))
                 reach = min(last - anchor, drafted)

@@ -48,11 +48,13 @@ function render({ model, el }) {
   el.append(key, strip, card);
 
   let spans = [];
+  let built = null; // the tokens that the spans stand for
   let hovered = -1;
   let from = -1; // where a keyboard selection began
 
   function build() {
-    const { text, name } = model.get("tokens");
+    built = model.get("tokens");
+    const { text, name } = built;
     strip.replaceChildren();
     spans = text.map((piece, t) => {
       const span = make("span", "t");
@@ -66,6 +68,7 @@ function render({ model, el }) {
   }
 
   function paint() {
+    if (model.get("tokens") !== built) build(); // tokens and paint may come in either order
     const { steps, roles, starts, key: lines, by_role: byRole } = model.get("paint");
     const first = new Set(starts);
     const marked = new Set(model.get("marked"));
@@ -90,7 +93,8 @@ function render({ model, el }) {
   function describe() {
     const t = hovered >= 0 ? hovered : model.get("at");
     card.replaceChildren();
-    if (t < 0 || t >= spans.length) {
+    const painted = model.get("paint").roles.length;
+    if (t < 0 || t >= Math.min(spans.length, painted)) {
       card.append(make("p", "hint",
         "Point at a token, click it, or press the arrow keys: its numbers stand here."));
       return;
@@ -183,14 +187,13 @@ function render({ model, el }) {
     spans[to].scrollIntoView({ block: "nearest" });
   });
 
-  const rebuild = () => { build(); paint(); };
-  model.on("change:tokens", rebuild);
+  model.on("change:tokens", paint);
   model.on("change:paint", paint);
   model.on("change:marked", paint);
   model.on("change:at", paint);
-  rebuild();
+  paint();
   return () => {
-    model.off("change:tokens", rebuild);
+    model.off("change:tokens", paint);
     model.off("change:paint", paint);
     model.off("change:marked", paint);
     model.off("change:at", paint);

@@ -109,9 +109,10 @@ class TokenStrip(Widget):
         super().refresh()
         if "strip" in self.__dict__:
             tokens = self.strips.tokens(self["seq"])
-            if tokens != self.strip.tokens:
-                self.strip.tokens = tokens
-            self.strip.paint = self.paint
+            with self.strip.hold_sync():  # one message
+                if tokens != self.strip.tokens:
+                    self.strip.tokens = tokens
+                self.strip.paint = self.paint
 
     # -- what is shown --------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from specviz.analysis.levers.tree_nodes import captured_nodes, target_nodes, tex
 from specviz.analysis.levers.tree_sweep import CHAIN, TreeSweep
 from specviz.figures.tree_lab import plot_tree_lab
 from specviz.markup import counted, number
+from specviz.refuse import whole
 from specviz.trace import Trace
 from specviz.trace.target_trees import TargetTrees
 from specviz.widgets.controls import choice, options_of, slider
@@ -25,6 +26,7 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
+    need_trace,
     one_of,
     refusal,
     rows_of,
@@ -81,7 +83,8 @@ class TreeLab(Explorer):
             raise ValueError(
                 f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
             )
-        self.trace, self.trees, self.draws = trace, trees, draws
+        self.trace, self.trees = need_trace(trace), trees
+        self.draws = whole("draws", draws, least=1)
         why = refusal(lambda: require_capture(trace))
         self.holders = [name for name in trace.drafters if trace.meta.trees.get(name)]
         self.holders = [] if why else self.holders
@@ -271,8 +274,8 @@ class TreeLab(Explorer):
         if self.own:
             return [
                 *said,
-                "Nodes are as large as their path is likely under the target; tokens that the trace "
-                "does not hold are shown by number.",
+                "Nodes are as large as their path is likely under the target; tokens that the "
+                "trace does not hold are shown by number.",
             ]
         return [
             *said,

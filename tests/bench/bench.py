@@ -18,7 +18,7 @@ import torch
 import specviz as sv
 from specviz.analysis.replays.replay import replay
 from specviz.engine.loop import generate
-from tests.bench import scale
+from tests.bench import scale, widgets
 from tests.bench.scale import repeated_trace
 from tests.synthetic import trace_of
 
@@ -127,5 +127,6 @@ if __name__ == "__main__":
     replay_of_a_million()
     saving()
     scale.main()
+    widgets.main()
     instrumentation()
     capture_against_generate()

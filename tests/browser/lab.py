@@ -36,7 +36,7 @@ LOCAL = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "file:", "abo
 def missing() -> str:
     """What this machine lacks for these tests, or ""."""
     if CHROMIUM is None:
-        return "no chromium on this machine: install chromium, then run make test-browser"
+        return "no chromium on this machine: install it, and run these tests again"
     for module in ("playwright", "jupyterlab", "ipykernel"):
         if not _importable(module):
             return f"{module} is not installed: pip install -e '.[lab,dev]'"

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 SETUP = """
+import time
 import specviz as sv
 from specviz.widgets.entropy_lens import EntropyLens
 from specviz.widgets.live_run import LiveRun
@@ -31,7 +32,20 @@ def start(prompt):
     model, drafter = MarkovModel.random(8, seed=1), MarkovModel.random(8, seed=2)
     if prompt == "bad":
         raise ValueError("no <b>model</b> here")
-    return sv.generate(ToyTarget(model), MarkovDrafter(drafter), prompt, max_new_tokens=30)
+    run = sv.generate(
+        ToyTarget(model), MarkovDrafter(drafter), "abc",
+        max_new_tokens=900 if prompt == "slow" else 30,
+    )
+    return Slow(run) if prompt == "slow" else run
+class Slow:
+    def __init__(self, run):
+        self.run, self.max_new_tokens = run, run.max_new_tokens
+    trace = property(lambda self: self.run.trace)
+    finished = property(lambda self: self.run.finished)
+    def __iter__(self):
+        for each in self.run:
+            time.sleep(0.1)
+            yield each
 """
 CELLS = {
     "setup": SETUP,
@@ -225,6 +239,40 @@ def test_a_live_run(lab):
     alert = area.get_by_role("alert")
     alert.wait_for()
     assert alert.inner_text() == "no <b>model</b> here"
+
+
+def test_a_live_run_is_stopped(lab):
+    area = shown(lab, "live")
+    area.locator("textarea").fill("slow")
+    area.get_by_role("button", name="start").click()
+    lab.page.wait_for_function(
+        "c => document.querySelectorAll('.jp-Notebook .jp-Cell')[c]"
+        ".querySelectorAll('.sv-live .t').length > 30",
+        arg=PLACE["live"],
+        timeout=20_000,
+    )
+    area.get_by_role("button", name="stop").click()
+    area.get_by_text("sv.capture(prompts").wait_for(timeout=20_000)
+    area.locator("button[disabled]", has_text="stop").wait_for()
+    assert 30 < area.locator(".sv-live .t").count() < 900
+
+
+def test_an_exported_page_works_alone(lab, tmp_path):
+    """Without a kernel: the strip answers, nothing hostile runs, nothing is loaded."""
+    from specviz.widgets.token_strip import TokenStrip
+    from tests.hostile import hostile_trace
+
+    TokenStrip(hostile_trace(), k=5).to_html(tmp_path / "strip.html")
+    page = lab.page.context.browser.new_page()
+    labs.watch(page, lab.complaints)
+    page.goto((tmp_path / "strip.html").as_uri())
+    assert page.locator(".sv-live .t").count() == 24
+    page.locator(".sv-live .t").nth(3).dispatch_event("pointerover")
+    assert "y[3]" in page.locator(".sv-card").inner_text()
+    assert page.evaluate("window.hit") is None
+    labs.SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=labs.SCREENSHOTS / "widget-exported.png", full_page=True)
+    page.close()
 
 
 def test_hostile_text_does_not_run(lab):

@@ -159,7 +159,7 @@ def test_bounds_at_another_k(lab, code):
     area = drawn(lab, "bounds")
     press(lab, area, "k, drafted", "Home")
     found = sv.replay(code, FixedK(1), "lm").tokens_per_round
-    area.get_by_text(f"Greedy target: {number(found)} measured").wait_for()
+    area.get_by_text(f"Greedy target: {number(found)} (").wait_for()
     assert "theorem (no assumption)" in area.locator(".ytick").last.text_content()
     lab.shot(PLACE["bounds"], "widget-bounds-lab")
 

@@ -284,6 +284,8 @@ def test_bounds_lab_keeps_settings_apart():
     assert kept == pytest.approx(wanted)
     assert {d.xaxis for d in widget.figure.data} == {"x", "x2"}
     words = " ".join(widget.words())
+    assert f"{number(float(measured['value']))} (" in widget.words()[0]
+    assert f"{int(measured['n']):,} rounds of 18 prompts" in words
     assert "its entropy sets no ceiling" in words
     assert "path probabilities are the ceiling" in words
     ticks = " ".join(widget.figure.layout.yaxis.ticktext)
@@ -375,6 +377,14 @@ def test_an_unknown_kind_or_drafter_is_refused(trees, kind):
             kind(trees, drafter="nobody")
 
 
+@pytest.mark.parametrize("kind", [*REPLAYED, DrafterRace])
+def test_what_is_no_trace_is_refused(trace, kind):
+    with pytest.raises(ValueError, match="is not a trace"):
+        kind("out/demo")
+    with pytest.raises(ValueError, match="draws must be a whole number"):
+        kind(trace, draws=0)
+
+
 def test_hostile_text_stays_text(own):
     hostile = hostile_trace()
     assert "vocab_size" in BoundsLab(hostile).words()[0]
@@ -462,7 +472,7 @@ def test_the_race_puts_the_fastest_on_top():
     )
     figure = plot_policy_race(table)
     assert figure.layout.yaxis.ticktext == ("oracle", "quick", "slow")
-    assert figure.data[1].x == (0.0, 0.5, 2.0)
+    assert list(figure.data[1].x) == [0.0, 0.5, 2.0]
     assert figure.layout.title.text.startswith("all, mine: quick is the fastest, and takes 50 %")
 
 
@@ -488,8 +498,8 @@ def test_a_tree_is_laid_out_without_crossings():
     figure = plot_tree_lab(lengths, nodes, ("tree", 5))
     path = next(d for d in figure.data if d.name == "the text's own next tokens")
     others = next(d for d in figure.data if d.name == "other nodes")
-    assert path.x == (1, 2)
-    assert others.x == (2, 1, 3)
+    assert list(path.x) == [1, 2]
+    assert list(others.x) == [2, 1, 3]
     leaves = [others.y[2], path.y[1], others.y[1]]  # nodes 5, 4, 3 from top to bottom
     assert leaves == sorted(leaves)
     assert len(set(leaves)) == 3

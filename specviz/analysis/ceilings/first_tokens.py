@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.analysis.resampling import Floats, percentiles, resampled_sums
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 
 #: Relative error of a number kept in half precision, and the absolute one of tiny ones.
 _HALF, _LEAST = 2.0**-11, 2.0**-24
@@ -105,6 +105,7 @@ def first_tokens(trace: Trace, drafter: str) -> pd.DataFrame:
     ValueError
         When the trace does not have a draft at every anchor, or no positions.
     """
+    need_trace(trace)
     if trace.meta.kind != "capture" or not trace.meta.exhaustive:
         raise ValueError(
             f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, and "

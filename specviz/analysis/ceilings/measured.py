@@ -23,11 +23,12 @@ from specviz.analysis.ceilings.measured_rows import (
     greedy_rounds,
     greedy_rows,
     sampled_columns,
+    sampled_rounds,
     sampled_rows,
 )
 from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling
-from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.refuse import listed, whole
+from specviz.trace import Trace, need_trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +114,12 @@ def measured_bounds(
           (T5.1); of fixed drafts the matches, and at most the arithmetic mean of p_max =
           1 / EBF_inf (T5.2; not the inverse of a mean EBF), beside the range that the entropies
           alone would allow (F1.3);
-        - "tokens per round" of the best fixed drafts, under models that take positions as
-          independent and alike (T5.7, T5.5'), and k + 1.
+        - "tokens per round" at k: measured, of the drafter's argmax and of draws from q, by exact
+          replay; of the best fixed drafts, under models that take positions as independent and
+          alike (T5.7, T5.5'); k + 1.
 
-        Means are over every anchor, one without a draft counting as nothing kept. Only the
-        rounds of a greedy target are on-policy. How far the models hold: `iid_check`.
+        Means are over every anchor, one without a draft counting as nothing kept; measured tokens
+        per round are over the rounds that are made. How far the models hold: `iid_check`.
 
     Raises
     ------
@@ -133,12 +135,13 @@ def measured_bounds(
     ('greedy', ['measured', 'model', 'theorem'])
     """
     check_resampling(level, draws, seed)
-    name = trace.drafter_name(drafter)
+    name = need_trace(trace).drafter_name(drafter)
     longest = int(trace.meta.drafters[name]["k"])
     k = longest if k is None else whole("k", k, least=1)
     if k > longest:
         raise ValueError(f"{name!r} drafted {longest} tokens here: k = {k} cannot be measured.")
-    among = [whole("Each number of candidates in top", m, least=1) for m in top]
+    among = [whole("Each number of candidates in top", m, least=1) for m in listed("top", top)]
+    among = list(dict.fromkeys(among))
     nodes = k if nodes is None else whole("nodes", nodes, least=1)
     if "vocab_size" not in trace.meta.target:
         raise ValueError(
@@ -154,6 +157,7 @@ def measured_bounds(
     else:
         raw = _is_raw(trace)
         sums, kinds = by_prompt(frame, sampled_columns(frame, size, raw))
+        sums = sums.join(sampled_rounds(trace, name, k))
         rows = sampled_rows(size, k, nodes, raw)
     table = pd.DataFrame(
         [_line(group, row) for group in groups(sums, kinds, level, draws, seed) for row in rows]
@@ -187,7 +191,7 @@ def _line(group: Group, row: Row) -> dict[str, Any]:
 
 
 def _remarks(trace: Trace, frame: pd.DataFrame) -> tuple[str, ...]:
-    said = ["Means are over every anchor, not over those that a policy would visit."]
+    said = ["But for measured tokens per round, means are over every anchor and not over rounds."]
     infinite = np.isinf(frame["kl"]) & frame["drafted"]
     drafts = int(frame["drafted"].sum())
     if infinite.any():

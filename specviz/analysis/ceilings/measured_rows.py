@@ -12,6 +12,7 @@ import pandas as pd
 from specviz.analysis.anchors import Anchors, Ints, anchors_of, fixed_rounds
 from specviz.analysis.branching import pmax_bounds
 from specviz.analysis.ceilings.first_tokens import Statistic
+from specviz.analysis.replays.sampled import replay_sampled
 from specviz.analysis.theory.bounds import chain_tau, explicit_bound, posterior_entropy_bounds
 from specviz.analysis.theory.divergence import (
     bretagnolle_huber_floor,
@@ -178,6 +179,17 @@ def sampled_columns(frame: pd.DataFrame, size: int, raw: bool) -> dict[str, Any]
     return columns
 
 
+def sampled_rounds(trace: Trace, drafter: str, k: int) -> pd.DataFrame:
+    """Tokens, and expected rounds under two lossless rules (F7.6), per prompt."""
+    columns = {}
+    for rule in ("argmax-match", "rejection"):
+        rounds = replay_sampled(trace, k, drafter, rule=rule, draws=1).rounds
+        prompt, weight = rounds["prompt_id"], rounds["weight"]
+        columns[f"rounds_{rule}"] = weight.groupby(prompt, sort=False).sum()
+        columns["tokens"] = (weight * rounds["emitted"]).groupby(prompt, sort=False).sum()
+    return pd.DataFrame(columns).rename_axis("prompt_id")
+
+
 def sampled_rows(size: int, k: int, nodes: int, raw: bool) -> list[Row]:
     """Floors and ceilings of a sampled target under lossless rules; `size` is V."""
     drawn, argmax = "one draft drawn from q, kept by rejection", "this drafter's argmax"
@@ -193,6 +205,13 @@ def sampled_rows(size: int, k: int, nodes: int, raw: bool) -> list[Row]:
             for name, statistic in floors.items()
         ),
         Row(FIRST, "argmax draft", "measured", "measured", argmax, "F3.2", mean("match")),
+        *(
+            Row(TAU, name, "measured", "measured", assumes, "F7.6", *_per_round(rule))
+            for name, assumes, rule in (
+                ("this drafter's argmax", "kept where the target draws the same", "argmax-match"),
+                ("this drafter's draws", "drawn from q, kept by rejection", "rejection"),
+            )
+        ),
         *(_fixed_rows(size, k, nodes) if raw else []),
         limit(k),
     ]

@@ -12,7 +12,7 @@ from specviz.analysis.anchors import read_anchors
 from specviz.analysis.ceilings.first_tokens import Group, by_prompt, groups
 from specviz.analysis.replays.renewal import RULES, Reaches
 from specviz.analysis.resampling import DRAWS, LEVEL, Floats, check_resampling
-from specviz.refuse import whole
+from specviz.refuse import listed, whole
 from specviz.trace import Trace
 from specviz.trace.target_trees import TargetTrees
 
@@ -73,9 +73,12 @@ def tree_ceiling(
     if not isinstance(trees, TargetTrees):
         raise ValueError(f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling does.")
     most = int(trees.meta["nodes"])
-    wanted = [n for n in BUDGETS if n <= most] if budgets is None else list(budgets)
+    wanted = [n for n in BUDGETS if n <= most]
+    if budgets is not None:
+        each = [whole("A budget", n, least=1) for n in listed("budgets", budgets)]
+        wanted = list(dict.fromkeys(each))
     for n in wanted:
-        if whole("A budget", n, least=1) > most:
+        if n > most:
             raise ValueError(f"These trees have {most} nodes, and {n} were asked for.")
     frame, columns = _columns(trees, wanted)
     sums, kinds = by_prompt(frame, columns)
@@ -164,6 +167,34 @@ def drafters_at_anchors(
 
 
 # ---- one row per anchor ------------------------------------------------------------------
+
+
+def ceiling_by_anchor(trees: TargetTrees, budgets: Sequence[int]) -> pd.DataFrame:
+    """What `tree_ceiling` averages: one row per anchor.
+
+    Parameters
+    ----------
+    trees
+        From `specviz.capture_tree_ceiling`.
+    budgets
+        Numbers of drafted tokens n.
+
+    Returns
+    -------
+    DataFrame
+        seq, prompt_id, content_type, anchor, entropy (nats, after the anchor) and, for every n,
+        tree_n, realised_n, chain_n and chain_at_most_n (accepted tokens, the bonus not counted)
+        and exit_n (nats).
+
+    Examples
+    --------
+    >>> from specviz.bundled import bundled_target_trees
+    >>> found = ceiling_by_anchor(bundled_target_trees("anchors"), [7])
+    >>> bool((found["tree_7"] >= found["chain_7"]).all())
+    True
+    """
+    frame, columns = _columns(trees, list(budgets))
+    return frame[["seq", "prompt_id", "content_type", "anchor", "entropy"]].assign(**columns)
 
 
 def _columns(trees: TargetTrees, budgets: list[int]) -> tuple[pd.DataFrame, dict[str, Floats]]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.stats import spearmanr
 
+from specviz.analysis.hazards.tokens import need_tokens
 from specviz.analysis.resampling import (
     DRAWS,
     LEVEL,
@@ -23,7 +24,7 @@ from specviz.analysis.resampling import (
     percentiles,
     resampled_sums,
 )
-from specviz.refuse import whole
+from specviz.refuse import one_name, whole
 
 
 def hazard_curve(
@@ -51,7 +52,7 @@ def hazard_curve(
         "binned": the share accepted in bins of like size. "isotonic": the closest curve that
         only falls, or only rises, whichever is closer, through up to `bins` steps.
     bins
-        8 when binned, 100 when isotonic; ties in x can leave fewer.
+        8 when binned, 100 when isotonic; at most one per row, and ties in x can leave fewer.
     level, draws, seed
         Of the percentile intervals over resampled prompts. They are pointwise, and a resample
         without a token in a bin is left out of it.
@@ -65,7 +66,8 @@ def hazard_curve(
     Raises
     ------
     ValueError
-        When a column is missing, x is not a number everywhere, or shape is another.
+        When a column is missing, x is not a number everywhere, accepted is no share from 0 to 1,
+        the table mixes drafters (unless by="drafter"), or shape is another.
 
     Examples
     --------
@@ -94,6 +96,7 @@ def _curve(
 ) -> pd.DataFrame:
     values, y = part[x].to_numpy(dtype=float), part["accepted"].to_numpy(dtype=float)
     prompt, prompts = pd.factorize(part["prompt_id"])
+    bins = min(bins, len(values))  # no bin without a token
     edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)))
     place = np.searchsorted(edges[1:-1], values, side="right")
     cells = len(edges) - 1 if len(edges) > 1 else 1
@@ -205,7 +208,8 @@ def auc(
     """Chance that an accepted token was predicted above a rejected one; ties count half.
 
     0.5 is no better than chance. The interval resamples prompts; both tokens of a pair may be
-    of any prompts.
+    of any prompts. Predictions pooled over folds that leave prompts out bias weak models below
+    0.5: where many tokens were accepted, the others' mean is lower, and so is the prediction.
 
     Raises
     ------
@@ -313,11 +317,8 @@ def _spearman(x: Floats, y: Floats) -> float:
 
 
 def _need(table: pd.DataFrame, x: str, by: str | None) -> None:
-    for name in ("prompt_id", "accepted", x, *([by] if by else [])):
-        if name not in table:
-            raise ValueError(f"This table has no column {name!r}; it has {list(table.columns)}.")
-    if table.empty:
-        raise ValueError("This table has no row.")
+    names = [one_name("x", x)] if by is None else [one_name("x", x), one_name("by", by)]
+    need_tokens(table, names, by)
     kind: Any = table[x].dtype
     if kind.kind not in "iufb" or not np.isfinite(table[x].to_numpy(dtype=float)).all():
         raise ValueError(f"{x!r} must be a number in every row.")

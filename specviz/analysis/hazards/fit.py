@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 from scipy.special import expit
 
+from specviz.analysis.hazards.tokens import need_tokens
 from specviz.analysis.resampling import Floats
+from specviz.refuse import listed
 
 #: Covariates of a hazard table, and what one unit of each is.
 TERMS = {
@@ -31,13 +34,12 @@ OF_TARGET = ("entropy", "ln_ebf_inf", "margin")
 def checked_terms(table: pd.DataFrame, terms: Sequence[str] | None) -> list[str]:
     """The terms to fit; by default all that can be, but for draft_entropy."""
     need_table(table)
-    if isinstance(terms, str):
-        raise ValueError(f"terms is a list of names: [{terms!r}].")
     if terms is None:
         usual = [name for name in TERMS if name != "draft_entropy"]
         return [name for name in usual if not _unfit(table, name)]
+    terms = listed("terms", terms)
     for name in terms:
-        if name not in TERMS:
+        if not isinstance(name, str) or name not in TERMS:
             raise ValueError(f"No term {name!r}; there are {', '.join(TERMS)}.")
         if _unfit(table, name):
             raise ValueError(f"The term {name!r} {_unfit(table, name)}: leave it out.")
@@ -46,19 +48,19 @@ def checked_terms(table: pd.DataFrame, terms: Sequence[str] | None) -> list[str]
 
 def need_table(table: object) -> pd.DataFrame:
     """`table`, if it is one of `hazard_table`; else a ValueError that says what is wanted."""
-    if not isinstance(table, pd.DataFrame):
-        raise ValueError(
-            f"{table!r:.60} is no table of drafted tokens: make one with hazard_table(trace, k, "
-            "drafter)."
-        )
-    missing = [c for c in ("prompt_id", "accepted", "drafter", *TERMS) if c not in table]
-    if missing:
-        raise ValueError(f"This table lacks the column {missing[0]!r}: make it with hazard_table.")
-    return table
+    found = need_tokens(table, ("drafter", "seq", "anchor", *TERMS))
+    if not found["accepted"].isin([0, 1]).all():
+        raise ValueError("accepted must be True or False in every row: a logit is of single fates.")
+    for name in TERMS:
+        if name != "content_type" and not is_numeric_dtype(found[name]):
+            raise ValueError(f"The column {name!r} must hold numbers: make it with hazard_table.")
+    return found
 
 
 def _unfit(table: pd.DataFrame, name: str) -> str:
     """Why no coefficient can be given to this term; "" where one can."""
+    if table[name].isna().all():
+        return "has no value in this table"
     if table[name].nunique() < 2:
         return "does not vary in this table"
     if name in ("content_type", "repeated"):

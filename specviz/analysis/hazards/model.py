@@ -35,7 +35,8 @@ from specviz.analysis.hazards.fit import (
 from specviz.analysis.replays.replay import replay
 from specviz.analysis.resampling import DRAWS, LEVEL, Floats, Interval, check_resampling
 from specviz.policies import FixedK, Policy
-from specviz.trace import Trace
+from specviz.refuse import listed
+from specviz.trace import Trace, need_trace
 
 
 def hazard_table(
@@ -75,7 +76,7 @@ def hazard_table(
     (2163, 7)
     """
     if isinstance(policy, Policy):
-        chosen, anchors = policy, anchors_of(trace, trace.drafters[0])  # one output for all
+        chosen, anchors = policy, anchors_of(trace, need_trace(trace).drafters[0])  # one output for all
     else:
         anchors = anchors_of(trace, drafter)
         chosen = FixedK(anchors.k if policy is None else policy)
@@ -123,7 +124,8 @@ class HazardModel:
         Out of prompt: predicted (mean), accepted (share of these tokens), low, high (resampled
         prompts), n_tokens, n_prompts, in bins of like size.
     auc
-        Out of prompt: chance that an accepted token was predicted above a rejected one.
+        Out of prompt: chance that an accepted token was predicted above a rejected one. Pooled
+        over folds, it is biased below 0.5 for weak models: see `auc`.
     auc_within
         The same with its own prompts' predictions; optimistic.
     reference
@@ -197,8 +199,9 @@ def hazard_model(
     ImportError
         Without statsmodels; the sentence says how to install it.
     ValueError
-        When a term is unknown or no coefficient can be given to it, all tokens have one fate,
-        terms separate accepted from rejected tokens, or there are fewer prompts than folds.
+        When no term is named, one is unknown or no coefficient can be given to it, the table
+        mixes drafters, all tokens have one fate, terms separate accepted from rejected tokens,
+        or there are fewer prompts than folds.
 
     Notes
     -----
@@ -312,6 +315,10 @@ def residual_type_effect(
     (['prose against code'], ['nothing', 'depth, entropy'])
     """
     check_resampling(level, 1, 0)
+    sets = [
+        listed("Every set of conditions", each, empty=True)
+        for each in listed("conditions", conditions)
+    ]
     kinds = list(dict.fromkeys(need_table(table)["content_type"]))
     if len(kinds) < 2:
         raise ValueError("One content type has nothing to be compared with: take two or more.")
@@ -319,7 +326,7 @@ def residual_type_effect(
     prompt, prompts = pd.factorize(table["prompt_id"])
     quantile = stats.t.ppf((1 + level) / 2, len(prompts) - 1)
     rows = []
-    for held in conditions:
+    for held in sets:
         x, names = design(table, checked_terms(table, [*held, "content_type"]))
         fit = fit_logit(x, y, prompt)
         ends = np.asarray(fit.conf_int(alpha=1 - level))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.replays.oracle import _intervals, _per_prompt, best_fixed, oracle
+from specviz.analysis.replays.oracle import best_fixed, oracle, regret_intervals, seconds_by_prompt
 from specviz.analysis.replays.replay import Replay, replay
 from specviz.analysis.resampling import (
     DRAWS,
@@ -22,8 +22,11 @@ from specviz.analysis.resampling import (
     resampled_sums,
 )
 from specviz.cost import CostModel
-from specviz.policies import Policy
+from specviz.policies import FixedK, Policy
 from specviz.trace import Trace
+
+#: Sums kept for as many pairs of policy and cost model.
+_KEPT = 256
 
 
 class Race:
@@ -52,6 +55,8 @@ class Race:
         self.trace, self.drafter = trace, trace.drafter_name(drafter)
         self._level, self._draws, self._seed = level, draws, seed
         self._runs: dict[str, Replay] = {}
+        self._sums: dict[tuple[str, str], pd.DataFrame] = {}
+        self._fixed: dict[str, FixedK] = {}
 
     def run(self, policy: Policy) -> Replay:
         """The replay of a policy; policies of equal `repr` are one.
@@ -93,11 +98,10 @@ class Race:
         ValueError
             As `regret`, and when no prompt of the kind has a round.
         """
-        fixed = best_fixed(self.trace, cost, self.drafter)
-        runs = {"oracle": oracle(self.trace, cost, self.drafter, draws=1)}
-        runs[f"best {fixed.name}"] = self.run(fixed)
-        runs |= {label: self.run(policy) for label, policy in policies.items()}
-        sums = {name: _per_prompt(run, cost) for name, run in runs.items()}
+        fixed = self._best_fixed(cost)
+        sums = {"oracle": self._summed(None, cost)}
+        sums[f"best {fixed.name}"] = self._summed(fixed, cost)
+        sums |= {label: self._summed(policy, cost) for label, policy in policies.items()}
         cells = sums["oracle"].index
         mine = cells
         if kind is not None:
@@ -108,7 +112,7 @@ class Race:
         spent = np.column_stack([part["seconds"] for part in parts])
         tokens = parts[0]["tokens"].to_numpy(dtype=float)  # the same text for every policy
         total = spent.sum(axis=0)
-        low, high = _intervals(spent, self._level, self._draws, self._seed)
+        low, high = regret_intervals(spent, self._level, self._draws, self._seed)
         slow = fast = np.full(len(parts), np.nan)
         if len(mine) > 1:
             drawn = resampled_sums(np.column_stack([tokens, spent]), self._draws, self._seed)
@@ -116,7 +120,7 @@ class Race:
         rounds = np.array([part["rounds"].sum() for part in parts])
         return pd.DataFrame(
             {
-                "policy": list(runs),
+                "policy": list(sums),
                 "tokens_per_round": tokens.sum() / rounds,
                 "tokens_per_second": tokens.sum() / total,
                 "tokens_per_second_low": slow,
@@ -129,3 +133,22 @@ class Race:
                 "n_prompts": len(mine),
             }
         )
+
+    def _summed(self, policy: Policy | None, cost: CostModel) -> pd.DataFrame:
+        """Tokens, rounds and seconds of every prompt; of the oracle, where `policy` is None."""
+        key = repr(policy), repr(cost)
+        if key not in self._sums:
+            if policy is None:
+                run = oracle(self.trace, cost, self.drafter, draws=1)
+            else:
+                run = self.run(policy)
+            if len(self._sums) >= _KEPT:
+                self._sums.clear()
+            self._sums[key] = seconds_by_prompt(run, cost)
+        return self._sums[key]
+
+    def _best_fixed(self, cost: CostModel) -> FixedK:
+        key = repr(cost)
+        if key not in self._fixed:
+            self._fixed[key] = best_fixed(self.trace, cost, self.drafter)
+        return self._fixed[key]

@@ -110,7 +110,7 @@ def optimal_k(
             resampled = sweep.draws(sweep.seconds, draws, seed)
             curve = speedups(sweep, by, cost, resampled, level)
             curves.append(curve.assign(drafter=anchors.drafter))
-            best = _best(curve, resampled, level)
+            best = best_of_curve(curve, resampled, level)
             rows.append({by: sweep.group, "drafter": anchors.drafter, **best})
     table = pd.DataFrame(rows)
     table["cost"], table["provenance"] = cost.name, cost.provenance
@@ -132,7 +132,7 @@ def optimal_k(
     return OptimalK(table, pd.concat(curves, ignore_index=True), sentences, caption)
 
 
-def _best(curve: pd.DataFrame, resampled: Floats, level: float) -> dict[str, Any]:
+def best_of_curve(curve: pd.DataFrame, resampled: Floats, level: float) -> dict[str, Any]:
     """The row of `OptimalK.table` from a curve over k = 0..K and its resamples [draws, K + 1].
 
     The resamples may be in any unit: only which k is largest in each of them counts.

@@ -165,7 +165,7 @@ def regret(
     }
     named = _named(policies, list(yardsticks))
     runs = yardsticks | {name: replay(trace, policy, drafter) for name, policy in named.items()}
-    sums = {name: _per_prompt(run, cost) for name, run in runs.items()}
+    sums = {name: seconds_by_prompt(run, cost) for name, run in runs.items()}
     cells = sums["oracle"].index  # every run has the same prompts: those with a round
     seconds = np.column_stack([table["seconds"].reindex(cells) for table in sums.values()])
     types = cells.get_level_values("content_type")
@@ -174,7 +174,7 @@ def regret(
     for group, mine in [*groups, ("all", np.ones(len(cells), dtype=bool))]:
         spent = seconds[mine]
         total = spent.sum(axis=0)
-        low, high = _intervals(spent, level, draws, seed)
+        low, high = regret_intervals(spent, level, draws, seed)
         for i, (name, table) in enumerate(sums.items()):
             part = table.reindex(cells)[mine]
             tokens, rounds = part["tokens"].sum(), part["rounds"].sum()
@@ -274,7 +274,7 @@ def _priced(anchors: Anchors, cost: CostModel) -> Floats:
     return np.asarray(cost.round_seconds(anchors.drafter, np.arange(anchors.k + 1)))
 
 
-def _per_prompt(run: Replay, cost: CostModel) -> pd.DataFrame:
+def seconds_by_prompt(run: Replay, cost: CostModel) -> pd.DataFrame:
     """Tokens, rounds and modelled seconds of every prompt."""
     rounds = run.rounds
     table = rounds.assign(tokens=rounds["emitted"], seconds=run.seconds(cost), rounds=1)
@@ -282,7 +282,7 @@ def _per_prompt(run: Replay, cost: CostModel) -> pd.DataFrame:
     return table.groupby(keys, sort=False)[["tokens", "rounds", "seconds"]].sum()
 
 
-def _intervals(spent: Floats, level: float, draws: int, seed: int) -> tuple[Floats, Floats]:
+def regret_intervals(spent: Floats, level: float, draws: int, seed: int) -> tuple[Floats, Floats]:
     """Ends of the intervals of seconds [prompts, runs] against columns 0 and 1, less 1."""
     if len(spent) < 2:
         nothing = np.full((2, spent.shape[1]), np.nan)

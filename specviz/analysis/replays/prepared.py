@@ -16,7 +16,7 @@ import pandas as pd
 
 from specviz.analysis.anchors import anchors_of, fixed_rounds
 from specviz.analysis.replays.by_k import Sweep, speedups
-from specviz.analysis.replays.optimal_k import _best
+from specviz.analysis.replays.optimal_k import best_of_curve
 from specviz.analysis.resampling import DRAWS, LEVEL, Floats, check_resampling, resampled_sums
 from specviz.cost import CostModel, need_cost
 from specviz.trace import Trace
@@ -124,7 +124,7 @@ class PreparedK:
             ratio_low=around[0],
             ratio_high=around[1],
         )
-        return Chances(curve, _best(curve, resampled, self.level))
+        return Chances(curve, best_of_curve(curve, resampled, self.level))
 
     def points(self, cost: CostModel) -> pd.DataFrame:
         """Estimates alone, of every kind: content_type, k, tokens_per_round, speedup."""

@@ -30,7 +30,7 @@ from specviz.analysis.resampling import (
 from specviz.cost import CostModel, need_cost
 from specviz.policies import FixedK, Policy
 from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,6 +302,7 @@ def _described(rows: pd.DataFrame, anchors: Anchors, policy: str) -> pd.DataFram
 
 
 def _require_sampled(trace: Trace) -> None:
+    need_trace(trace)
     if trace.meta.kind != "capture" or not trace.meta.exhaustive:
         raise ValueError(
             f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all: make a "

@@ -18,7 +18,7 @@ from specviz.analysis.resampling import (
 )
 from specviz.cost import CostModel
 from specviz.markup import counted, escape, number, table_html
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 
 VERIFY, OVERHEAD = "verify", "overhead"
 _PARTS = ("draft_seconds", "verify_seconds", "other_seconds")
@@ -109,7 +109,7 @@ def fit_cost(trace: Trace, *, level: float = LEVEL, draws: int = DRAWS, seed: in
     >>> fit_cost(sv.load_trace("out/run")).table                            # doctest: +SKIP
     """
     check_resampling(level, draws, seed)
-    trace.require("rounds")
+    need_trace(trace).require("rounds")
     rounds = trace.rounds.merge(trace.sequences[["seq", "prompt_id"]], on="seq", how="left")
     timed = rounds[rounds[list(_PARTS)].notna().all(axis=1)]
     if timed.empty:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 
 from specviz.analysis.resampling import (
     DRAWS,
@@ -24,7 +26,8 @@ from specviz.analysis.resampling import (
 )
 from specviz.analysis.survival.lengths import per_prompt_depth
 from specviz.markup import counted
-from specviz.refuse import whole
+from specviz.refuse import listed, one_name, shown, whole
+from specviz.trace.schema import STOPS
 
 #: What is compared, and how it reads.
 STATISTICS = {
@@ -123,7 +126,8 @@ def compare_survival(
     Raises
     ------
     ValueError
-        When a column is missing, there are not two groups, one has fewer than 2 prompts, or
+        When a column is missing, a round accepts more than it drafts or stops for an unknown
+        reason, policies are mixed, there are not two groups, one has fewer than 2 prompts, or
         only some prompts are in both.
 
     Notes
@@ -186,17 +190,45 @@ def compare_survival(
 
 
 def _two(rounds: pd.DataFrame, by: str, groups: Sequence[str] | None) -> tuple[str, str]:
-    for name in (by, "prompt_id", "drafted", "accepted", "stop"):
-        if name not in rounds:
-            raise ValueError(f"These rounds lack the column {name!r}: replay a capture first.")
+    _need_rounds(rounds, one_name("by", by))
     known = list(dict.fromkeys(rounds[by]))
-    chosen = known if groups is None or isinstance(groups, str) else list(groups)
-    if isinstance(groups, str) or len(chosen) != 2 or chosen[0] == chosen[1]:
+    chosen = known if groups is None else listed("groups (two of them)", groups)
+    if len(chosen) != 2 or chosen[0] == chosen[1]:
         raise ValueError(f"Name two groups of {by!r} to compare; it has {known}.")
     for each in chosen:
         if each not in known:
             raise ValueError(f"No {by} {each!r} in these rounds; there are {known}.")
     return chosen[0], chosen[1]
+
+
+def _need_rounds(rounds: object, by: str) -> None:
+    if not isinstance(rounds, pd.DataFrame):
+        has = isinstance(getattr(type(rounds), "rounds", None), property | cached_property)
+        way = "pass its .rounds" if has else "pass replay(trace, policy, drafter).rounds"
+        raise ValueError(f"{shown(rounds)} is no table of rounds: {way}.")
+    for name in (by, "prompt_id", "drafted", "accepted", "stop"):
+        if name not in rounds:
+            raise ValueError(
+                f"These rounds lack the column {name!r}; they have {list(rounds.columns)}."
+            )
+    drafted, accepted = rounds["drafted"], rounds["accepted"]
+    if not (is_numeric_dtype(drafted) and is_numeric_dtype(accepted)) or not np.all(
+        (accepted >= 0) & (accepted <= drafted) & (accepted % 1 == 0)
+    ):
+        raise ValueError("accepted must be a whole number from 0 to drafted in every round.")
+    stops = rounds["stop"].isin(STOPS)
+    if not stops.all():
+        raise ValueError(
+            f"A round stops for one of {', '.join(STOPS)}, not for "
+            f"{shown(rounds['stop'][~stops].iloc[0])}."
+        )
+    if rounds[["prompt_id", by]].isna().any(axis=None):
+        raise ValueError(f"Some rounds have no prompt_id or no {by!r}: every round needs both.")
+    if "policy" in rounds and by != "policy" and rounds["policy"].nunique() > 1:
+        names = ", ".join(map(str, dict.fromkeys(rounds["policy"])))
+        raise ValueError(
+            f"These rounds mix the policies {names}: take those of one, or compare by='policy'."
+        )
 
 
 def _deepest(side: pd.DataFrame) -> int:
