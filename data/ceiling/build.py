@@ -2,8 +2,8 @@
 
 The embedded target on code and prose of the bundled sampled capture (temperature 1). One file
 holds trees of 128 nodes at anchors drawn at random, one trees of 16 at more of them; the others
-follow the rounds of the best tree of one budget. Resumes in out/ceiling; about an hour on one core. `ship` copies what is there to
-data/ceiling.
+follow the rounds of the best tree of one budget. Resumes in out/ceiling; about an hour on one
+core. `ship` copies what is there to data/ceiling.
 """
 
 from __future__ import annotations
