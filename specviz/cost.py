@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specviz.markup import escape, number, table_html
+from specviz.refuse import one_name
 
 #: Longest draft the presets price; captures go no further either.
 LONGEST = 15
@@ -134,7 +135,7 @@ class CostModel:
     def draft_seconds(self, drafter: str, k: ArrayLike) -> Any:
         """Seconds `drafter` takes for `k` tokens (a number or an integer array)."""
         k = _whole("k", k, least=0)
-        table = self._tables.get(drafter, self._tables.get(ANY))
+        table = self._tables.get(one_name("drafter", drafter), self._tables.get(ANY))
         if table is None:
             raise ValueError(
                 f"The cost model {self.name!r} does not price the drafter {drafter!r}; it "

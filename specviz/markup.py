@@ -60,6 +60,8 @@ def escape(text: object) -> str:
 def number(value: object, digits: int = 3) -> str:
     """A cell's text: three significant figures, thousands apart, a dash for what is missing.
 
+    Powers of ten below 1e-4 and from 1e15 on.
+
     Examples
     --------
     >>> [number(v) for v in (3.14159, 1234567, 0.000123456, float("nan"), True, "x")]
@@ -79,6 +81,8 @@ def number(value: object, digits: int = 3) -> str:
         return "–"
     if math.isinf(as_float):
         return "∞" if as_float > 0 else "−∞"
+    if abs(as_float) >= 1e15:
+        return f"{as_float:.{digits - 1}e}"
     if as_float.is_integer() and not isinstance(value, float):
         return f"{int(as_float):,}"
     as_float = as_float or 0.0  # no negative zero
@@ -98,7 +102,7 @@ def counted(n: float, noun: str) -> str:
     >>> counted(1, "prompt"), counted(1200, "round")
     ('1 prompt', '1,200 rounds')
     """
-    return f"{int(n):,} {noun}{'' if n == 1 else 's'}"
+    return f"{number(int(n))} {noun}{'' if n == 1 else 's'}"
 
 
 def table_html(

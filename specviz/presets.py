@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from specviz.cost import ANY, LONGEST, CostModel
+from specviz.refuse import one_name
 
 
 def free_drafts(cost: CostModel | None = None) -> CostModel:
@@ -147,7 +148,7 @@ def preset(name: str) -> CostModel:
     >>> round(7.4 / code.round_seconds("any", 7), 6), code.verify_seconds(8) < code.plain_seconds
     (154.0, True)
     """
-    if name == "t4-prose":
+    if one_name("name", name) == "t4-prose":
         return t4_like()
     if name not in _PUBLIC:
         raise ValueError(f"No preset {name!r}: there are {', '.join(PRESETS)}.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
 from specviz.cost import ANY, LONGEST, CostModel
+from specviz.refuse import above_0, shown
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,12 @@ class Device:
     source: str = "given"
 
     def __post_init__(self) -> None:
-        _positive("flops, operations per second,", self.flops)
-        _positive("bandwidth, bytes per second,", self.bandwidth)
+        above_0("flops, operations per second,", self.flops)
+        above_0("bandwidth, bytes per second,", self.bandwidth)
 
 
-def _positive(name: str, value: object) -> None:
-    fine = isinstance(value, Real) and not isinstance(value, bool)
-    if not fine or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
-        raise ValueError(f"{name} must be a number above 0, not {value!r}.")
-
-
+#: Most rows that a curve is drawn for.
+MOST_ROWS = 100_000
 _SHEET = "spec sheet, from memory"
 T4 = Device("T4", 65e12, 320e9, _SHEET)
 A100 = Device("A100 80 GB SXM", 312e12, 2.039e12, _SHEET)
@@ -64,7 +60,12 @@ def ridge(device: Device, bytes_per_parameter: float = 2.0) -> float:
     >>> round(ridge(T4)), round(ridge(T4, 0.5)), round(ridge(H100))
     (203, 51, 295)
     """
-    _positive("bytes_per_parameter", bytes_per_parameter)
+    if not isinstance(device, Device):
+        raise ValueError(
+            f"device must be a Device, such as specviz.rooflines.T4 or Device(name, flops, "
+            f"bandwidth), not {shown(device)}."
+        )
+    above_0("bytes_per_parameter", bytes_per_parameter)
     return device.flops / device.bandwidth * bytes_per_parameter / 2
 
 
@@ -95,7 +96,7 @@ def roofline(
     Raises
     ------
     ValueError
-        When a number is not above 0.
+        When a number is not above 0, `device` is no Device, or the ridge lies beyond `MOST_ROWS`.
 
     Notes
     -----
@@ -108,15 +109,20 @@ def roofline(
     >>> round(1e3 * cost.plain_seconds, 1), cost.verify_seconds(50) == cost.plain_seconds
     (42.2, True)
     """
-    _positive("parameters", parameters)
+    above_0("parameters", parameters)
     top = ridge(device, bytes_per_parameter)
+    if top > MOST_ROWS:
+        raise ValueError(
+            f"With {bytes_per_parameter:g} bytes a parameter the ridge of {device.name} is at "
+            f"{top:.3g} rows, beyond {MOST_ROWS:,}: give 2 for 16 bits, 0.5 for 4."
+        )
     reading = parameters * bytes_per_parameter / device.bandwidth
     # Two rows past the ridge, so that the last segment has the slope that goes on from there.
     rows = np.arange(1, math.ceil(top) + 3)
     verify = np.maximum(reading, rows * 2 * parameters / device.flops)
     token, drafts = 0.0, "drafting is taken as free"
     if drafter_parameters is not None:
-        _positive("drafter_parameters", drafter_parameters)
+        above_0("drafter_parameters", drafter_parameters)
         token = max(bytes_per_parameter / device.bandwidth, 2 / device.flops) * drafter_parameters
         drafts = f"a drafted token reads {drafter_parameters:.3g} parameters"
     return CostModel(

@@ -441,7 +441,7 @@ def test_refusals_of_several() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             audit_together(claims)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="tolerance must be a share"):
+    with pytest.raises(ValueError, match="tolerance, a share"):
         audit_together({"a": fine, "b": fine}, -0.1)
 
 

@@ -331,9 +331,9 @@ def test_on_the_bundled_trace_the_drafter_knows_more_than_the_target() -> None:
         (lambda t: hazard_table(TWO, True, "fresh"), "whole number"),
         (lambda t: hazard_table(trace_of([[1, 0, 0]]), 0), "let the policy draft"),
         (lambda t: hazard_model(t, ["entrop"]), "No term 'entrop'"),
-        (lambda t: hazard_model(t, "entropy"), "list of names"),
+        (lambda t: hazard_model(t, "entropy"), "terms must be a list"),
         (lambda t: hazard_model(t.assign(depth=1), ["depth"]), "does not vary"),
-        (lambda t: hazard_model(t.drop(columns="margin")), "lacks the column 'margin'"),
+        (lambda t: hazard_model(t.drop(columns="margin")), "no column 'margin'"),
         (lambda t: hazard_model(t, folds=7), "7 folds need as many prompts"),
         (lambda t: hazard_model(t, folds=1), "at least 2"),
         (

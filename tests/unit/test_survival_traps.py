@@ -293,7 +293,7 @@ TWO = rounds_of([0.7, 0.6, 0.5, 0.4], ["a", "b", "c", "d"], ["x", "x", "y", "y"]
         (lambda: compare_survival(TWO, "colour"), "lack the column 'colour'"),
         (lambda: compare_survival(TWO, "prompt_id"), "Name two groups"),
         (lambda: compare_survival(TWO, "kind", ["x", "x"]), "Name two groups"),
-        (lambda: compare_survival(TWO, "kind", "xy"), "Name two groups"),
+        (lambda: compare_survival(TWO, "kind", "xy"), "must be a list"),
         (lambda: compare_survival(TWO, "kind", ["x", "z"]), "No kind 'z'"),
         (lambda: compare_survival(TWO, "kind", statistic="t"), "statistic must be one of"),
         (lambda: compare_survival(TWO, "kind", depth=9), "tried to depth 5 only"),

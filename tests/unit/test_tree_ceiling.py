@@ -281,6 +281,9 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="holds no trees"):
         load_target_trees(tmp_path / "trace" / "drafts.parquet")
     other.write_bytes(b"nothing")
+    with pytest.raises(TraceError, match="holds no trees"):
+        load_target_trees(other)
+    other.write_bytes(b"PAR1 and no more")
     with pytest.raises(TraceError, match="damaged"):
         load_target_trees(other)
 

@@ -166,11 +166,20 @@ class Audit:
         ends = (max(tau.low, 1.0), min(tau.high, self.k + 1.0))
         return Range.of(*(invert_tau(end, self.k) for end in ends))
 
+    @property
+    def unchecked(self) -> str:
+        """What could not be checked because k was not given, in words; "" where it was."""
+        if self.k is not None or "drafted_per_round" in self.said or not self.consistent:
+            return ""
+        if self.tokens_per_round is None and self.speedup is None:
+            return ""
+        return "k was not given, so nothing was held against k + 1, the most a round can emit."
+
     def __repr__(self) -> str:
         return f"Audit({self.verdict}: {self._said})"
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict}. {self.convention}".strip()]
+        lines = [" ".join(filter(None, (f"{self.verdict}.", self.convention, self.unchecked)))]
         lines += [
             f"  {'holds' if f.ok else 'FAILS'} ({f.formula}): {f.sentence}" for f in self.findings
         ]
@@ -198,7 +207,8 @@ class Audit:
         ]
         ways = "".join(f"<li>{escape(way)}</li>" for way in self.reconcile)
         return (
-            f"<p><b>{escape(self.verdict)}</b>: {escape(self._said)}. {escape(self.convention)}</p>"
+            f"<p><b>{escape(self.verdict)}</b>: {escape(self._said)}. {escape(self.convention)} "
+            f"{escape(self.unchecked)}</p>"
             + (table_html(checks) if checks else "")
             + (table_html(follows) if follows else "")
             + (f"<p>What would reconcile the figures:</p><ul>{ways}</ul>" if ways else "")

@@ -18,6 +18,7 @@ from specviz._data_files import data_file
 from specviz.analysis.audits.audit import Audit, audit
 from specviz.analysis.audits.ranges import Figure, Range
 from specviz.analysis.audits.together import TOLERANCE, audit_together
+from specviz.refuse import a_path, shown
 
 #: What a row says in words, and what its figures are; a figure may be a range such as 18-19.
 WORDS = (
@@ -69,8 +70,8 @@ def read_claims(path: str | Path | None = None) -> pd.DataFrame:
     FileNotFoundError
         When there is no such file.
     ValueError
-        When a column is missing, an id is empty or there twice, or a figure cannot be read;
-        the sentence names the row.
+        When the file is no CSV table, a column is missing, an id is empty or there twice, or a
+        figure cannot be read; the sentence names the row.
 
     Examples
     --------
@@ -78,8 +79,16 @@ def read_claims(path: str | Path | None = None) -> pd.DataFrame:
     >>> claims.loc["t4-code", ["k", "tokens_per_round", "baseline_tokens_per_second"]].tolist()
     ['7', '7.4', '18-19']
     """
-    file = data_file("claims.csv") if path is None else Path(path).expanduser()
-    claims = pd.read_csv(file, dtype=str, keep_default_na=False)
+    file = data_file("claims.csv") if path is None else a_path("path", path)
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder: name a CSV file of claims in it.")
+    try:
+        claims = pd.read_csv(file, dtype=str, keep_default_na=False)
+    except ValueError as error:  # of pandas' parser, or of a decoder
+        raise ValueError(
+            f"{file} is no table of claims ({str(error).splitlines()[0]}): it must be a CSV file "
+            f"with the columns {', '.join(COLUMNS)}."
+        ) from None
     missing = [column for column in COLUMNS if column not in claims.columns]
     if missing:
         raise ValueError(f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}.")
@@ -104,7 +113,7 @@ def claim_audits(claims: pd.DataFrame | None = None) -> dict[str, Audit]:
     >>> claim_audits()["t4-four-times"].verdict
     'inconsistent'
     """
-    claims = read_claims() if claims is None else claims
+    claims = _table(claims)
     return {row["id"]: _audit(row) for row in claims.to_dict("records")}
 
 
@@ -127,7 +136,7 @@ def audit_claims(claims: pd.DataFrame | None = None) -> pd.DataFrame:
     >>> verdicts["t4-code"], verdicts["t4-prose"], verdicts["dflash-two-to-three"]
     ('inconsistent', 'consistent', 'not enough said')
     """
-    claims = read_claims() if claims is None else claims
+    claims = _table(claims)
     rows = []
     for row, found in zip(claims.to_dict("records"), claim_audits(claims).values(), strict=True):
         ratio = found.step_ratio
@@ -172,7 +181,7 @@ def audit_groups(claims: pd.DataFrame | None = None, tolerance: float = TOLERANC
     >>> bool(audit_groups().set_index("group").loc["T4 report", "one_cost_model"])
     False
     """
-    claims = read_claims() if claims is None else claims
+    claims = _table(claims)
     audits, rows = claim_audits(claims), []
     for group, ids in claims[claims["group"] != ""].groupby("group", sort=False)["id"]:
         found = audit_together({id_: audits[id_] for id_ in ids}, tolerance)
@@ -195,6 +204,27 @@ def audit_groups(claims: pd.DataFrame | None = None, tolerance: float = TOLERANC
 
 
 # -- one row ----------------------------------------------------------------------------------
+
+
+def _table(claims: object) -> pd.DataFrame:
+    """The claims given, every cell text; those that come with specviz where there are none."""
+    if claims is None:
+        return read_claims()
+    if not isinstance(claims, pd.DataFrame):
+        raise ValueError(f"{shown(claims)} is no table of claims: read one with read_claims(file).")
+    for name in COLUMNS:
+        if name not in claims:
+            raise ValueError(
+                f"These claims have no column {name!r}; they need {', '.join(COLUMNS)}."
+            )
+        if not claims[name].map(lambda cell: isinstance(cell, str)).all():
+            raise ValueError(
+                f"The column {name!r} must hold text, empty where nothing is known: read the table "
+                "with read_claims(file), which keeps the digits as they were written."
+            )
+    if claims.empty:
+        raise ValueError("There is no claim in this table: give one row or more.")
+    return claims
 
 
 def _audit(row: Mapping[Any, Any]) -> Audit:
@@ -277,4 +307,5 @@ def _reason(found: Audit) -> str:
         fast = found.speedup
         needs = f"A speed-up of {fast} needs {fast} tokens per round or more. " if fast else ""
         return f"{needs}No two figures here bound each other: k or a speed would."
-    return found.findings[-1].sentence if found.findings else found.convention
+    said = found.findings[-1].sentence if found.findings else found.convention
+    return f"{said} {found.unchecked}".strip()

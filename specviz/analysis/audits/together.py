@@ -11,6 +11,7 @@ from specviz.analysis.audits.audit import Audit
 from specviz.analysis.audits.identities import Reading, ms
 from specviz.analysis.audits.ranges import Range
 from specviz.markup import escape, table_html
+from specviz.policies.base import number
 
 #: How far rounds may differ without contradiction: other texts have other context lengths.
 TOLERANCE = 0.1
@@ -109,8 +110,7 @@ def audit_together(claims: Mapping[str, Audit], tolerance: float = TOLERANCE) ->
         raise ValueError('claims must map labels to audits, such as {"code": audit(...), ...}.')
     if len(claims) < 2:
         raise ValueError("One claim alone has one cost model: give two or more.")
-    if isinstance(tolerance, bool) or not 0 <= tolerance < float("inf"):
-        raise ValueError(f"tolerance must be a share, 0 or more, such as 0.1, not {tolerance!r}.")
+    tolerance = number("tolerance, a share such as 0.1,", tolerance, 0)
     ks = sorted({a.k for a in claims.values()}, key=lambda k: (k is not None, k))
     if len(ks) > 1:
         raise ValueError(

@@ -16,7 +16,7 @@ from specviz.analysis.ceilings.first_tokens import Group, Statistic, by_prompt, 
 from specviz.analysis.resampling import DRAWS, LEVEL, Floats, check_resampling
 from specviz.analysis.theory.bounds import chain_tau
 from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 
 
 def iid_check(
@@ -73,7 +73,7 @@ def iid_check(
     True
     """
     check_resampling(level, draws, seed)
-    name = trace.drafter_name(drafter)
+    name = need_trace(trace).drafter_name(drafter)
     longest = int(trace.meta.drafters[name]["k"])
     k = longest if k is None else whole("k", k, least=1)
     if k > longest:

@@ -49,6 +49,8 @@ LOSSY = {
     "top": "kept when it is among the target's m likeliest",
     "lenience": "rejection with p / l in place of p",
 }
+#: Names that `replay_sampled` has for sample-match: of the drafter's argmax, and of draws from q.
+MATCHES = ("argmax-match", "drawn-match")
 DRAFTERS = {
     "fixed": "a function of the context: argmax drafts, chains or trees, n-grams",
     "autoregressive": "each token is drawn given the drafted ones before it",
@@ -117,7 +119,8 @@ def which_ceiling(*, target: str, acceptance: str, drafter: str) -> Ceilings:
         "greedy" or "sampled".
     acceptance
         One of `LOSSLESS` or `LOSSY`, or the name of a rule as a trace has it
-        (`trace.meta.acceptance`), such as "top-2".
+        (`trace.meta.acceptance`), such as "top-2". The names of `replay_sampled` are understood:
+        "argmax-match" is sample-match with fixed drafts, "drawn-match" with drawn ones.
     drafter
         "fixed" (argmax drafts are that), "autoregressive" or "factorised".
 
@@ -148,6 +151,8 @@ def which_ceiling(*, target: str, acceptance: str, drafter: str) -> Ceilings:
     _known("target", target, TARGETS)
     rule = _rule(acceptance)
     _known("drafter", drafter, DRAFTERS)
+    if acceptance == "argmax-match":
+        drafter = "fixed"
     lossless = rule in LOSSLESS
     if target == "sampled" and rule == "greedy":
         raise ValueError(
@@ -216,6 +221,18 @@ def _rule(acceptance: object) -> str:
             return "recursive"
         family = re.sub(r"(-[0-9.e]+)+$", "", acceptance)
         if family in LOSSY:
+            _known_numbers(family, acceptance)
             return family
+        if acceptance in MATCHES:
+            return "sample-match"
     _known("acceptance", acceptance, words)
     return str(acceptance)
+
+
+def _known_numbers(family: str, acceptance: str) -> None:
+    """Refuse a lossy rule whose numbers no rule has: "top-0" would keep nothing."""
+    numbers = [float(each) for each in re.findall(r"-(\d[\d.]*(?:e-?\d+)?)", acceptance)]
+    if family == "top" and not re.fullmatch("top(-[1-9][0-9]*)?", acceptance):
+        raise ValueError(f"top-m keeps the m likeliest tokens, m = 1 or more: not {acceptance!r}.")
+    if family in ("typical", "ratio", "lenience") and not all(0 < each <= 1 for each in numbers):
+        raise ValueError(f"The numbers of {family} are above 0 and at most 1: not {acceptance!r}.")

@@ -6,7 +6,7 @@ import pandas as pd
 
 from specviz.analysis.drafting.controls import compare_drafters, rounds_by_prompt, shuffled_control
 from specviz.analysis.resampling import DRAWS, ratio_interval
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 
 
 def family_table(
@@ -43,7 +43,7 @@ def family_table(
     >>> family_table(trace, bigram="bigram")                               # doctest: +SKIP
     """
     found = []
-    for drafter in trace.drafters:
+    for drafter in need_trace(trace).drafters:
         mine = rounds_by_prompt(trace, drafter, k)
         control = shuffled_control(trace, drafter, k, seed)
         differences = {"other_text": compare_drafters(trace, drafter, control, k, draws=draws)}

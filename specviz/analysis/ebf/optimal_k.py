@@ -29,7 +29,7 @@ from specviz.analysis.ebf.steps import (
 from specviz.analysis.resampling import LEVEL, Floats, check_resampling, expanded_tail, percentiles
 from specviz.cost import CostModel, need_cost
 from specviz.markup import counted
-from specviz.refuse import whole
+from specviz.refuse import whole, yes_no
 from specviz.trace import Trace
 
 #: Thresholds that are tried for where drafting stops paying: between bins of like size.
@@ -176,6 +176,7 @@ def optimal_k_by_ebf(
     check_resampling(level, draws, seed)
     need_cost(cost)
     m = whole("m, the number of committed tokens to average,", m, least=1)
+    monotone = yes_no("monotone", monotone)
     anchors = anchors_of(trace, drafter)
     contest = Contest.of(trace, anchors, cost, folds, level, draws, seed)
     nothing, each = np.zeros(len(anchors.anchor), np.int64), np.arange(anchors.k + 1)[:, None]

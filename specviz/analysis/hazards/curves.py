@@ -177,7 +177,7 @@ def rank_correlation(
     [-0.26, -0.26]
     """
     check_resampling(level, draws, seed)
-    _need(table, x, by)
+    _need(table, x, one_name("by", by))
     rows = []
     for value, part in [*table.groupby(by, sort=False), ("all", table)]:
         values, y = part[x].to_numpy(dtype=float), part["accepted"].to_numpy(dtype=float)

@@ -75,8 +75,9 @@ def hazard_table(
     >>> len(table), int(table["depth"].max())
     (2163, 7)
     """
+    need_trace(trace)
     if isinstance(policy, Policy):
-        chosen, anchors = policy, anchors_of(trace, need_trace(trace).drafters[0])  # one output for all
+        chosen, anchors = policy, anchors_of(trace, trace.drafters[0])  # one output for all
     else:
         anchors = anchors_of(trace, drafter)
         chosen = FixedK(anchors.k if policy is None else policy)

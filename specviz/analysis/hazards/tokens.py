@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
-import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from specviz.refuse import shown
 
+#: A share that was summed in single precision may pass 1 by so much.
+_ROUNDED = 1e-6
 
-def need_tokens(table: object, columns: Iterable[str] = (), by: str | None = None) -> pd.DataFrame:
+
+def need_tokens(
+    table: object, columns: Collection[str] = (), by: str | None = None
+) -> pd.DataFrame:
     """`table`, if it is one of decided tokens, with these columns beside prompt_id and accepted.
 
     Raises
     ------
     ValueError
         When it is no table, is empty or lacks a column; `accepted` is no share from 0 to 1 in
-        every row; a row has no prompt; or drafters are mixed that `by` does not tell apart.
+        every row; a row has no prompt or kind; or drafters are mixed that `by` does not tell
+        apart.
     """
     if not isinstance(table, pd.DataFrame):
         raise ValueError(
@@ -34,10 +39,11 @@ def need_tokens(table: object, columns: Iterable[str] = (), by: str | None = Non
     if table.empty:
         raise ValueError("This table has no row: no drafted token was decided.")
     fate = table["accepted"]
-    if not is_numeric_dtype(fate) or not np.all((fate >= 0) & (fate <= 1)):  # NaN is neither
+    if not is_numeric_dtype(fate) or fate.isna().any() or not fate.between(0, 1 + _ROUNDED).all():
         raise ValueError("accepted must be True or False, or a share from 0 to 1, in every row.")
-    if table["prompt_id"].isna().any():
-        raise ValueError("Some rows have no prompt_id: intervals resample prompts, so name each.")
+    for name in ("prompt_id", *({"content_type"} & {*columns}), *([] if by is None else [by])):
+        if table[name].isna().any():
+            raise ValueError(f"Some rows have no {name}: leave them out, or fill it in.")
     if "drafter" in table and by != "drafter" and table["drafter"].nunique() > 1:
         names = list(dict.fromkeys(table["drafter"]))
         raise ValueError(

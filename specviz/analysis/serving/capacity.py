@@ -17,12 +17,12 @@ import pandas as pd
 
 from specviz.analysis.replays.replay import replay
 from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling
-from specviz.analysis.serving.loads import Load, Sums, break_even, measures, with_ends
+from specviz.analysis.serving.loads import Load, Sums, break_even, measures, shares_of, with_ends
 from specviz.cost import ANY, CostModel, need_cost
 from specviz.markup import escape, number, table_html
 from specviz.policies import Policy
-from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.refuse import above_0, shown, whole
+from specviz.trace import Trace, need_trace
 
 #: Name of the last row.
 MIX = "mix"
@@ -66,7 +66,7 @@ class SLA:
         if not said:
             raise ValueError("An SLA promises something: give tokens_per_second, or a p95.")
         for name, value in said.items():
-            _above_0(name, value)
+            above_0(name, value)
 
     def verdict(self, row: Mapping[str, Any]) -> str:
         """Whether a row of `Capacity.table` keeps what is promised.
@@ -114,7 +114,7 @@ class Capacity:
 
         Counts streams of this cost model's speed: two of them on one device are not this fast.
         """
-        _above_0("tokens_per_second", tokens_per_second)
+        above_0("tokens_per_second", tokens_per_second)
         row = self.table.iloc[-1]
         speeds = (row["tokens_per_second"], row["tokens_per_second_low"])
         speeds = (speeds[0], speeds[0] if math.isnan(speeds[1]) else speeds[1])
@@ -184,7 +184,9 @@ def capacity(
     """
     check_resampling(level, draws, seed)
     need_cost(cost)
-    shares = _shares(mix)
+    need_trace(trace)
+    _need_sla(sla)
+    shares = shares_of(mix)
     policies = dict(policy) if isinstance(policy, Mapping) else dict.fromkeys(shares, policy)
     for kind in shares:
         if kind not in trace.content_types:
@@ -250,7 +252,13 @@ def capacity_from_figures(
     [36.0, 36.0]
     """
     need_cost(cost)
-    shares = _shares(mix)
+    _need_sla(sla)
+    shares = shares_of(mix)
+    if not isinstance(tokens_per_round, Mapping):
+        raise ValueError(
+            'tokens_per_round must map content types to tokens per round, such as {"prose": 2.5}, '
+            f"not {shown(tokens_per_round)}."
+        )
     k = whole("k", k, least=0)
     seconds = float(cost.round_seconds(drafter, k))
     loads: list[Load] = []
@@ -362,10 +370,11 @@ def _pays(row: Mapping[str, Any]) -> str:
     )
 
 
-def _above_0(name: str, value: object) -> None:
-    fine = isinstance(value, Real) and not isinstance(value, bool)
-    if not fine or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
-        raise ValueError(f"{name} must be a number above 0, not {value!r}.")
+def _need_sla(sla: object) -> None:
+    if sla is not None and not isinstance(sla, SLA):
+        raise ValueError(
+            f"sla must be an SLA, such as SLA(tokens_per_second=20), not {shown(sla)}."
+        )
 
 
 def _ends(row: Mapping[str, Any], name: str) -> str:
@@ -382,19 +391,3 @@ def _verdict(row: Mapping[str, Any], name: str, promised: float | None, above: b
         return "not enough said"
     kept = [end >= promised if above else end <= promised for end in ends]
     return "meets" if all(kept) else "misses" if not any(kept) else "not sure"
-
-
-def _shares(mix: Mapping[str, float]) -> dict[str, float]:
-    fine = isinstance(mix, Mapping) and len(mix) > 0
-    if fine:
-        fine = all(
-            isinstance(w, Real) and not isinstance(w, bool) and 0 <= w < math.inf
-            for w in mix.values()
-        )
-    if not fine or sum(mix.values()) <= 0:
-        raise ValueError(
-            "mix must map content types to their shares of the tokens, 0 or more, such as "
-            f'{{"code": 0.7, "prose": 0.3}}, not {mix!r}.'
-        )
-    total = float(sum(mix.values()))
-    return {kind: float(weight) / total for kind, weight in mix.items() if weight > 0}

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from specviz.analysis.resampling import Floats, percentiles, resampled_sums
+from specviz.refuse import shown
 
 #: The share of tokens, or of rounds, that a "p95" leaves above itself is 5 %.
 P95 = 0.95
 #: Seconds closer than this are one value: sums of one cost model in another order.
 _SAME = 12
+
+
+def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
+    """The weights of a mix, scaled to 1; a kind without weight is left out."""
+    fine = isinstance(mix, Mapping) and len(mix) > 0
+    if fine:
+        fine = all(
+            isinstance(w, Real) and not isinstance(w, bool) and 0 <= w < math.inf
+            for w in mix.values()
+        )
+    if not fine or not 0 < sum(mix.values()) < math.inf:
+        raise ValueError(
+            "mix must map content types to their shares of the tokens, 0 or more, such as "
+            f'{{"code": 0.7, "prose": 0.3}}, not {shown(mix)}.'
+        )
+    total = float(sum(mix.values()))
+    return {kind: float(weight) / total for kind, weight in mix.items() if weight > 0}
 
 
 @dataclass(frozen=True, eq=False)

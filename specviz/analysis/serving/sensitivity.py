@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from specviz.analysis.resampling import LEVEL
 from specviz.analysis.theory.tau import invert_tau
 from specviz.cost import CostModel, need_cost
 from specviz.policies.base import number
-from specviz.refuse import whole
+from specviz.refuse import listed, whole
 from specviz.trace import Trace
 
 #: Parts of a cost model that are scaled one at a time.
@@ -55,7 +55,7 @@ def break_even_tokens(
     """
     need_cost(cost)
     rows = []
-    for each in k if isinstance(k, Sequence) else [k]:
+    for each in listed("k", k) if isinstance(k, Iterable) else [k]:
         length = whole("k", each, least=1)
         need = float(cost.round_seconds(drafter, length)) / cost.plain_seconds
         possible = need <= length + 1
@@ -116,7 +116,7 @@ def cost_sensitivity(
     True
     """
     need_cost(cost)
-    factors = [number("factor", factor, 0) for factor in factors]
+    factors = [number("factor", factor, 0) for factor in listed("factors", factors)]
     asked = [("as given", 1.0), *((part, factor) for part in PARTS for factor in factors)]
     frames, kept = [], pd.Series(dtype=int)
     for part, factor in asked:

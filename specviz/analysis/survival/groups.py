@@ -148,7 +148,7 @@ def compare_survival(
     """
     check_resampling(level, draws, seed)
     permutations = whole("permutations", permutations, least=1)
-    if statistic not in STATISTICS:
+    if one_name("statistic", statistic) not in STATISTICS:
         raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, not {statistic!r}.")
     a, b = _two(rounds, by, groups)
     sides = [rounds[rounds[by] == each] for each in (a, b)]
@@ -212,8 +212,11 @@ def _need_rounds(rounds: object, by: str) -> None:
                 f"These rounds lack the column {name!r}; they have {list(rounds.columns)}."
             )
     drafted, accepted = rounds["drafted"], rounds["accepted"]
-    if not (is_numeric_dtype(drafted) and is_numeric_dtype(accepted)) or not np.all(
-        (accepted >= 0) & (accepted <= drafted) & (accepted % 1 == 0)
+    numbers = is_numeric_dtype(drafted) and is_numeric_dtype(accepted)
+    if (
+        not numbers
+        or rounds[["drafted", "accepted"]].isna().any(axis=None)
+        or not np.all((accepted >= 0) & (accepted <= drafted) & (accepted % 1 == 0))
     ):
         raise ValueError("accepted must be a whole number from 0 to drafted in every round.")
     stops = rounds["stop"].isin(STOPS)
