@@ -18,8 +18,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 LARGEST = 40_000  # bytes of a thumbnail
-SHOWN = 320  # its width in README.md; the file has up to twice as many pixels
-WIDTH, TALLEST = 800, 640
+SHOWN = 400  # its width in README.md
+WIDTH, TALLEST = 800, 600
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -42,18 +42,24 @@ def page_of(script: Path) -> str:
     made = runpy.run_path(str(script))
     if "widget" in made:
         return str(made["widget"].to_html())
-    return str(made["figure"].to_html(include_plotlyjs=True, config={"displayModeBar": False}))
+    figure = made["figure"]
+    height = f"{figure.layout.height}px"
+    config = {"displayModeBar": False}
+    return str(figure.to_html(include_plotlyjs=True, config=config, default_height=height))
 
 
 def photograph(browser: Any, page_file: Path, picture: Path) -> None:
     """A thumbnail of a page, as sharp as its size allows."""
-    for scale in (2 * SHOWN / WIDTH, 0.7, 0.6, 0.5, 0.4):
+    for scale in (0.8, 0.7, 0.6, 0.5, 0.4):
         page = browser.new_page(
             viewport={"width": WIDTH, "height": TALLEST}, device_scale_factor=scale
         )
         page.goto(page_file.as_uri())
         page.wait_for_timeout(500)  # plotly draws after load
-        height = page.evaluate("document.body.scrollHeight")
+        height = page.evaluate(
+            "Math.ceil(Math.max(...Array.from(document.body.children,"
+            " (part) => part.getBoundingClientRect().bottom)))"
+        )
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": min(height, TALLEST)}
         data = page.screenshot(clip=clip)
         page.close()
@@ -77,7 +83,9 @@ def readme() -> str:
             if script.stem.startswith("plot_") == figures:
                 title, line = said(script)
                 picture = f'<img src="{script.stem}.png" alt="{title}" width="{SHOWN}">'
-                lines.append(f"| {picture} | **{title}**<br>{line}<br>[{script.name}]({script.name}) |")
+                lines.append(
+                    f"| {picture} | **{title}**<br>{line}<br>[{script.name}]({script.name}) |"
+                )
     return "\n".join(lines) + "\n"
 
 

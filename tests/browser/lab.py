@@ -166,6 +166,8 @@ def watch(page: Any, complaints: list[str]) -> None:
 class Lab:
     """A notebook open in JupyterLab, its cells run."""
 
+    complaints: list[str]
+
     def __init__(self, page: Any, address: str, home: Path, name: str, cells: Sequence[str]):
         self.page = page
         (home / "files" / name).write_text(json.dumps(notebook(cells)), encoding="utf-8")
@@ -217,3 +219,19 @@ class Lab:
         """A picture of a cell's output under out/screenshots."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.output(cell).screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+@contextmanager
+def opened(home: Path, cells: Sequence[str]) -> Iterator[Lab]:
+    """A Lab with these cells run in it, in a browser; `.complaints` collects what went wrong."""
+    from playwright.sync_api import sync_playwright
+
+    complaints: list[str] = []
+    with server(home) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
+        watch(page, complaints)
+        lab = Lab(page, address, home, "widgets.ipynb", cells)
+        lab.complaints = complaints
+        yield lab
+        browser.close()

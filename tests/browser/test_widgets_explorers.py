@@ -14,6 +14,7 @@ from tests.browser import lab as labs
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.xdist_group("lab"),  # one JupyterLab at a time: it is slow to start on two cores
     pytest.mark.skipif(bool(labs.missing()), reason=labs.missing() or "-"),
 ]
 
@@ -43,17 +44,8 @@ PLACE = {name: i for i, name in enumerate(CELLS)}
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    from playwright.sync_api import sync_playwright
-
-    home, complaints = tmp_path_factory.mktemp("lab"), []
-    with labs.server(home) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=labs.CHROMIUM, args=labs.ARGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 1400})
-        labs.watch(page, complaints)
-        opened = labs.Lab(page, address, home, "explorers.ipynb", list(CELLS.values()))
-        opened.complaints = complaints
+    with labs.opened(tmp_path_factory.mktemp("lab"), list(CELLS.values())) as opened:
         yield opened
-        browser.close()
 
 
 @pytest.fixture(autouse=True)
