@@ -20,6 +20,10 @@ __version__ = "0.1.0"
 _HOME = {
     "load_target": "specviz.zoo",
     "load_drafter": "specviz.zoo",
+    "load_exl3": "specviz.exl3.load",
+    "observe_exl3": "specviz.exl3.observe",
+    "doctor": "specviz.doctor_report",
+    "plan_memory": "specviz.analysis.serving.plan",
     "prompts": "specviz.prompt_set",
     "generate": "specviz.engine.loop",
     "capture": "specviz.campaign",
@@ -125,12 +129,14 @@ if TYPE_CHECKING:
     from specviz.analysis.serving.capacity import capacity_from_figures as capacity_from_figures
     from specviz.analysis.serving.memory import KVShape as KVShape
     from specviz.analysis.serving.memory import speculation_memory as speculation_memory
+    from specviz.analysis.serving.plan import plan_memory as plan_memory
     from specviz.analysis.survival.groups import compare_survival as compare_survival
     from specviz.bundled import bundled_trace as bundled_trace
     from specviz.campaign import capture as capture
     from specviz.cards import drafter_cards as drafter_cards
     from specviz.cards import learning_log as learning_log
     from specviz.cost import CostModel as CostModel
+    from specviz.doctor_report import doctor as doctor
     from specviz.engine.acceptance import Greedy as Greedy
     from specviz.engine.acceptance import Rejection as Rejection
     from specviz.engine.acceptance import SampleMatch as SampleMatch
@@ -151,6 +157,8 @@ if TYPE_CHECKING:
     from specviz.engine.tree_shapes import Cartesian as Cartesian
     from specviz.engine.tree_shapes import Dynamic as Dynamic
     from specviz.engine.tree_shapes import Sequoia as Sequoia
+    from specviz.exl3.load import load_exl3 as load_exl3
+    from specviz.exl3.observe import observe_exl3 as observe_exl3
     from specviz.policies import ContentAdaptive as ContentAdaptive
     from specviz.policies import FixedK as FixedK
     from specviz.policies import FixedTree as FixedTree
