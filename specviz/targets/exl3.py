@@ -78,7 +78,6 @@ class Exl3Target:
         self._text: list[int] = []  # what the cache holds: prompt and committed tokens
         self._taps: tuple[int, ...] = ()
         self._pending: tuple[Draft, Paths | None] | None = None
-        self._broken = False  # an interrupted forward left recurrent layers out of step
 
     @property
     def device(self) -> str:
@@ -110,7 +109,10 @@ class Exl3Target:
             )
         start = len(self._text)
         self._check_room(start + 1 + draft.depth)
-        self._settle()
+        # A verification that was never committed, or was broken off, leaves nothing behind.
+        self._recurrent.undo(start)
+        self._pages.drop()
+        self._pending = None
         if draft.is_chain:
             paths = None
             self._recurrent.check_width(1 + len(draft))
@@ -198,18 +200,6 @@ class Exl3Target:
         self._text = list(prompt)
         return Rows(logits[0], {tap: torch.cat(parts) for tap, parts in kept.items()})
 
-    def _settle(self) -> None:
-        """Undo a verification that was never committed."""
-        if self._broken:
-            taps, text = self._taps, self._text
-            self._taps = ()
-            self._read(text)
-            self._taps, self._broken = taps, False
-        elif self._pending is not None:
-            self._recurrent.undo()
-            self._pages.drop()
-        self._pending = None
-
     @torch.inference_mode()
     def _forward(
         self,
@@ -226,9 +216,7 @@ class Exl3Target:
         if FINAL in self._taps:
             norm = self.model.modules[self.model.logit_layer_idx - 1]
             params["export_state_norm_keys"] = {norm.key}
-        self._broken = self._recurrent.needed
         logits = self.model.forward(torch.tensor([list(row) for row in tokens]), params)
-        self._broken = False
         order = [*layers, FINAL] if FINAL in self._taps else layers
         taken = dict(zip(order, params.get("export_states", ()), strict=True))  # as executed
         return logits[..., : self.vocab_size], taken

@@ -157,14 +157,12 @@ class Recurrent:
             self._state.rewind(self._rows - rows)
         self._rows = 0
 
-    @torch.inference_mode()
-    def undo(self) -> None:
-        """As if the last pass had not been: only the window of the convolution has moved."""
-        if not self.needed or not self._rows:
-            return
-        for layer in self.cache.recurrent_layers.values():
-            ring, width = layer.conv_state[self._state.slot], layer.module.conv_kernel_size
-            end = ring.shape[-1] - self._rows
-            ring[:, :width] = ring[:, end - width : end].clone()
-        self._state.position -= self._rows
-        self._state.last_history = self._rows = 0
+    def undo(self, length: int) -> None:
+        """Stand behind `length` tokens again, as if the last pass had not been, or been broken off.
+
+        A provisional pass writes neither the row of state that it reads nor, of at most
+        max_history tokens, over the convolution's window: only the count has gone on.
+        """
+        if self._state is not None:
+            self._state.position, self._state.last_history = length, 0
+        self._rows = 0

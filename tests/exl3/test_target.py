@@ -123,25 +123,26 @@ def test_a_tree_that_crosses_a_page_is_a_batch_of_its_paths(workshop: Workshop) 
     assert len(target.verify(narrower).logits) == 4  # usable after the refusal
 
 
-def test_an_interrupted_forward_is_read_again(
+def test_the_longest_draft_can_be_undone_and_interrupted(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a hybrid, some layers have gone on when the others have not."""
+    """Of a hybrid: its inputs fill the ring from which the convolution's window comes back."""
     target = workshop.load("hybrid", "mtp")[0]
-    ids = target.codec.encode(PROMPT)
-    target.prefill(ids[:-4])
-    draft = Draft.chain(ids[-4], ids[-3:])
-    whole = target.verify(draft).logits.clone()
-    attention = target.model.modules[-3]
-    with monkeypatch.context() as patch:
-        patch.setattr(attention, "forward", _interrupted)
+    text = np.random.default_rng(5).integers(0, target.vocab_size, 40).tolist()
+    longest, other = Draft.chain(text[20], text[21:36]), Draft.chain(text[20], text[24:39])
+    target.prefill(text[:20])
+    whole = target.verify(longest).logits.clone()
+    target.verify(other)
+    assert float((whole - target.verify(longest).logits).abs().max()) < TestHybrid.tolerance
+    with monkeypatch.context() as patch:  # when some layers have gone on and others have not
+        patch.setattr(target.model.modules[-3], "forward", _interrupted)
         with pytest.raises(KeyboardInterrupt):
-            target.verify(draft)
-    again = target.verify(draft).logits
-    assert float((whole - again).abs().max()) < TestHybrid.tolerance
-    target.commit((0, 1, 2))
-    after = target.verify(Draft(5)).logits[0].float()
-    alone = target.prefill([*ids, 5]).logits[0].float()
+            target.verify(other)
+    assert float((whole - target.verify(longest).logits).abs().max()) < TestHybrid.tolerance
+    target.commit(range(15))
+    assert target._recurrent._state.position == 36
+    after = target.verify(Draft(text[36])).logits[0].float()
+    alone = target.prefill(text[:37]).logits[0].float()
     assert float((after - alone).abs().max()) < TestHybrid.tolerance
 
 
