@@ -10,12 +10,13 @@ PY := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-all lab bench lint clean
+.PHONY: help demo test test-all test-gpu lab bench lint clean
 
 help:
 	@echo "make demo      capture 8 code and 8 prose prompts and write out/report.html"
 	@echo "make test      every test but the slow ones"
 	@echo "make test-all  every test that needs no GPU"
+	@echo "make test-gpu  what needs a CUDA GPU; writes out/gpu_report.json"
 	@echo "make lab       JupyterLab on notebooks/"
 	@echo "make bench     benchmarks, as ratios from one run"
 	@echo "make lint      ruff and mypy"
@@ -33,6 +34,11 @@ test-all: .venv/installed-dev
 	.venv/bin/specviz fetch
 	$(PYTEST) -m "not gpu"
 	$(PYTEST) --nbmake --nbmake-timeout=600 notebooks
+
+# On a machine with a GPU, in the environment that is active there: conda's has nvcc and exllamav3.
+# EXL3_TARGET and EXL3_DRAFT name model folders; without them only small models are used.
+test-gpu:
+	$(PYTHON) -m pytest -m gpu -ra tests/gpu --gpu-report out/gpu_report.json
 
 lab: .venv/installed-lab
 	.venv/bin/jupyter lab notebooks/

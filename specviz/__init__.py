@@ -20,6 +20,10 @@ __version__ = "0.1.0"
 _HOME = {
     "load_target": "specviz.zoo",
     "load_drafter": "specviz.zoo",
+    "load_exl3": "specviz.exl3.load",
+    "observe_exl3": "specviz.exl3.observe",
+    "doctor": "specviz.doctor_report",
+    "plan_memory": "specviz.analysis.serving.plan",
     "prompts": "specviz.prompt_set",
     "generate": "specviz.engine.loop",
     "capture": "specviz.campaign",
@@ -138,6 +142,7 @@ if TYPE_CHECKING:
     from specviz.analysis.serving.cost_fit import fit_cost as fit_cost
     from specviz.analysis.serving.memory import KVShape as KVShape
     from specviz.analysis.serving.memory import speculation_memory as speculation_memory
+    from specviz.analysis.serving.plan import plan_memory as plan_memory
     from specviz.analysis.serving.sensitivity import break_even_tokens as break_even_tokens
     from specviz.analysis.serving.sensitivity import cost_sensitivity as cost_sensitivity
     from specviz.analysis.survival.groups import compare_survival as compare_survival
@@ -146,6 +151,7 @@ if TYPE_CHECKING:
     from specviz.cards import drafter_cards as drafter_cards
     from specviz.cards import learning_log as learning_log
     from specviz.cost import CostModel as CostModel
+    from specviz.doctor_report import doctor as doctor
     from specviz.engine.acceptance import Greedy as Greedy
     from specviz.engine.acceptance import Rejection as Rejection
     from specviz.engine.acceptance import SampleMatch as SampleMatch
@@ -167,6 +173,8 @@ if TYPE_CHECKING:
     from specviz.engine.tree_shapes import Cartesian as Cartesian
     from specviz.engine.tree_shapes import Dynamic as Dynamic
     from specviz.engine.tree_shapes import Sequoia as Sequoia
+    from specviz.exl3.load import load_exl3 as load_exl3
+    from specviz.exl3.observe import observe_exl3 as observe_exl3
     from specviz.policies import ContentAdaptive as ContentAdaptive
     from specviz.policies import FixedK as FixedK
     from specviz.policies import FixedTree as FixedTree

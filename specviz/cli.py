@@ -1,4 +1,4 @@
-"""The command line: fetch, corpus, train, capture, report, demo."""
+"""The command line: fetch, corpus, train, capture, report, demo, doctor."""
 
 from __future__ import annotations
 
@@ -223,6 +223,23 @@ def demo(
             typer.echo(sentence)
     typer.echo(f"\ntrace:  {out / 'demo'}")
     typer.echo(f"report: {sv.report(trace, out / 'report.html')}")
+
+
+@app.command()
+def doctor(
+    target: Annotated[
+        Path | None, typer.Option(help="Model folder: can it be used here, and how?")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Say what is on this machine, what can run on it, and the next command."""
+    import json
+
+    from specviz.doctor_report import doctor as look
+    from specviz.doctor_target import judge
+
+    found = look() if target is None else judge(target)
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
 
 
 def main() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,9 @@ def load_target(
         "smollm2-135m" (fetched once, 93 MB), a folder with a transformers checkpoint, or a
         hub id. Only dense full-attention decoders fit.
     device
-        "cpu", "cuda", "cuda:1", or "auto" to spread the layers over the GPUs there are.
+        "cpu", "cuda", "cuda:1", or "auto" to spread the layers over the GPUs there are (by
+        accelerate; in fp16 a model of 7B to 14B parameters has room on two of 16 GB by its
+        sizes). Not verified on CUDA, nor on two GPUs.
     dtype
         "float32" (default on a CPU), "float16" (default on a GPU) or "float64". Never
         bfloat16: its top-2 ties are too common to study greedy decoding (F1.5).
@@ -82,8 +84,20 @@ def load_target(
         raise ValueError(
             f"The target {str(name)!r} cannot be loaded: {str(error).splitlines()[0]}"
         ) from None
+    _refuse_offloaded(str(name), getattr(model, "hf_device_map", None) or {})
     caption = embedded_caption() if embedded else f"{name}, {dtype}"
     return TorchTarget(model, tokenizer, Path(str(name)).name, caption)
+
+
+def _refuse_offloaded(name: str, device_map: Mapping[str, Any]) -> None:
+    """accelerate puts what does not fit on the GPUs on the CPU or the disk, without a word."""
+    left = sorted(part for part, device in device_map.items() if str(device) in ("cpu", "disk"))
+    if left and len(left) < len(device_map):
+        raise ValueError(
+            f"{name} does not fit on the GPUs: {len(left)} of its {len(device_map)} parts would be "
+            "on the CPU, and every time would be that of moving them. Take a smaller model, or an "
+            "EXL3 quantisation of it with load_exl3."
+        )
 
 
 def load_drafter(name: str | Path, target: Target) -> Drafter:

@@ -177,7 +177,9 @@ class SlotLM:
         finally:
             for hook in hooks:
                 hook.remove()
-        return out.last_hidden_state, self._tapped
+        hidden = out.last_hidden_state
+        # Of a model that is split over devices, drafters get their states in one place.
+        return hidden, {layer: states.to(hidden.device) for layer, states in self._tapped.items()}
 
     @torch.inference_mode()
     def unembed(self, hidden: torch.Tensor) -> torch.Tensor:

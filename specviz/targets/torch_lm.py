@@ -131,8 +131,9 @@ class TorchTarget:
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read now means something."""
-        if self.lm.device.type == "cuda":
-            torch.cuda.synchronize()
+        for device in {p.device for p in self.model.parameters()}:  # two or more when split
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
 
     def memory(self) -> dict[str, int]:
         """Bytes of keys and values at the peak since the last prefill; see `Target.memory`."""

@@ -23,6 +23,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
+from tests.exl3 import generator_stand_ins, recurrent_stand_ins
+
 VERSION = "1.6.5"
 #: exllamav3 decorates kernels with these at import; none of those kernels is called.
 TRITON = ("triton", "triton.language", "triton.language.extra", "triton.language.extra.libdevice")
@@ -50,14 +52,18 @@ def installed() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EXL3_EXPANDABLE_SEGMENTS", "0")  # leave torch's allocator alone
         patch.setenv("ROCPROFILER_REGISTER_ENABLED", "0")  # or the import would leave it set
+        generator_stand_ins.unpinned(patch)
         for name in TRITON:
             patch.setitem(sys.modules, name, _triton(name))
         patch.setitem(sys.modules, "exllamav3_ext", _extension())
         try:
             import exllamav3
             from exllamav3.modules.attention_fn import dispatch
+            from exllamav3.modules.gated_delta_net_fn import conv1d
 
             dispatch.attn_fns.insert(0, paged_attention)
+            conv1d.causal_conv1d_update_slotted_triton = recurrent_stand_ins.slotted_conv
+            sys.modules["exllamav3.vendor.fla"] = recurrent_stand_ins.fla()
             yield exllamav3
         finally:
             for name in [name for name in sys.modules if _belongs(name)]:
@@ -218,16 +224,32 @@ def paged_attention(args: Any) -> torch.Tensor | None:
     return torch.stack(attended).to(args.q.dtype)
 
 
+def deinterleave_qg(mixed: torch.Tensor, q: torch.Tensor, gate: torch.Tensor, width: int) -> None:
+    """Queries and output gates that share one projection."""
+    batch, n = mixed.shape[:2]
+    both = mixed.view(batch, n, -1, 2 * width)
+    q.copy_(both[..., :width].reshape(q.shape))
+    gate.copy_(both[..., width:].reshape(gate.shape))
+
+
+def mul_sigmoid_(values: torch.Tensor, gate: torch.Tensor) -> None:
+    values.copy_(values.float() * gate.float().sigmoid())
+
+
 def exl3_moe_cpu_set_memops(memops: int) -> None:
     """Called while exllamav3 is imported; there is nothing to set."""
 
 
-OPERATORS: tuple[Callable[..., None], ...] = (
+OPERATORS: tuple[Callable[..., Any], ...] = (
     rms_norm,
     rms_norm_res_in,
     hgemm,
     silu_mul,
     rope,
     paged_kv_cache_update,
+    deinterleave_qg,
+    mul_sigmoid_,
     exl3_moe_cpu_set_memops,
+    *generator_stand_ins.OPERATORS,
+    *recurrent_stand_ins.OPERATORS,
 )

@@ -25,6 +25,13 @@ ENTRANCES = (
     "specviz.trials",
     "specviz.zoo",
     "specviz.embedded",
+    "specviz.doctor_report",
+    "specviz.doctor_target",
+    "specviz.exl3",
+    "specviz.exl3.checks",
+    "specviz.exl3.load",
+    "specviz.exl3.observe",
+    "specviz.exl3.recorder",
 )
 #: Reading rooms from the street inwards: a room imports from its own or a later one only.
 ROOMS = [

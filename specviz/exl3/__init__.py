@@ -1,0 +1,1 @@
+"""exllamav3 with specviz: load a quantised target with its drafter, or watch its generator."""

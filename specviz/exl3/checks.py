@@ -1,0 +1,132 @@
+"""Whether exllamav3 can run on this machine, in one sentence when it cannot.
+
+Nothing here imports exllamav3 before it is known to be there, in the right version and
+compiled: its import would otherwise start a build of many minutes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+#: The release whose names, arguments and parameters specviz uses; tests hold it to them.
+VERSION = "1.6.5"
+#: Turing (T4, RTX 20) is the oldest that exllamav3's sources provide for.
+MINIMUM = (7, 5)
+EXTENSION = "exllamav3_ext"
+_BUILD = (
+    "build it once with TORCH_CUDA_ARCH_LIST=7.5 MAX_JOBS=4 python -c 'import exllamav3' "
+    "(12 to 30 minutes were reported) and keep the folder of TORCH_EXTENSIONS_DIR"
+)
+
+
+def why_not(devices: int = 1) -> str | None:
+    """Why exllamav3 cannot run here on so many GPUs, in one sentence; None when it can."""
+    version = installed_version()
+    if version is None:
+        return (
+            f"exllamav3 is not installed: pip install exllamav3=={VERSION} (see docs/dual_t4.md)."
+        )
+    if version != VERSION:
+        return (
+            f"exllamav3 {version} is installed and specviz is held to {VERSION}, whose internals "
+            f"it uses: pip install exllamav3=={VERSION}."
+        )
+    found = gpus()
+    if not found:
+        return (
+            "exllamav3 needs a CUDA GPU and torch sees none here: use load_target(...) for the "
+            "torch target, or a machine with a GPU."
+        )
+    old = [gpu for gpu in found if gpu["capability"] < MINIMUM]
+    if old:
+        least = ".".join(map(str, MINIMUM))
+        return (
+            f"{old[0]['name']} has compute capability {'.'.join(map(str, old[0]['capability']))}; "
+            f"exllamav3 needs {least} (Turing) or newer: leave it out by CUDA_VISIBLE_DEVICES."
+        )
+    if len(found) < devices:
+        return (
+            f"{devices} GPUs were asked for and torch sees {len(found)}: use devices={len(found)}."
+        )
+    if extension_file() is None:
+        return f"exllamav3's CUDA extension is not compiled yet: {_BUILD}."
+    return None
+
+
+def library(devices: int = 1) -> Any:
+    """exllamav3, imported.
+
+    Raises
+    ------
+    ImportError
+        With the one sentence of `why_not`.
+    """
+    reason = why_not(devices)
+    if reason is not None:
+        raise ImportError(reason)
+    return importlib.import_module("exllamav3")
+
+
+def installed_version() -> str | None:
+    """exllamav3's version, None when it is not installed; imports nothing."""
+    if importlib.util.find_spec("exllamav3") is None:
+        return None
+    try:
+        return importlib.metadata.version("exllamav3")
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Per CUDA GPU: name, capability, and bytes in all and free."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    found = []
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        found.append(
+            {
+                "name": torch.cuda.get_device_name(index),
+                "capability": torch.cuda.get_device_capability(index),
+                "total_bytes": total,
+                "free_bytes": free,
+            }
+        )
+    return found
+
+
+def extension_file() -> Path | None:
+    """The compiled extension, installed or built at an earlier import; None where there is none."""
+    spec = importlib.util.find_spec(EXTENSION)
+    if spec is not None and spec.origin and spec.origin.endswith(tuple(EXTENSION_SUFFIXES)):
+        return Path(spec.origin)
+    try:
+        from torch.utils.cpp_extension import _get_build_directory
+
+        folder = Path(_get_build_directory(EXTENSION, False))
+    except (ImportError, OSError, RuntimeError):
+        given = os.environ.get("TORCH_EXTENSIONS_DIR")
+        if not given:
+            return None
+        folder = Path(given) / EXTENSION
+    file = folder / f"{EXTENSION}.so"
+    return file if file.is_file() else None
+
+
+def built_for(file: Path, capability: tuple[int, int] = MINIMUM) -> bool:
+    """Whether a compiled extension holds code for a GPU: its name, `sm_75`, is in the file."""
+    wanted = "sm_{}{}".format(*capability).encode()
+    tail = b""
+    with file.open("rb") as stream:
+        while block := stream.read(1 << 22):
+            if wanted in tail + block:
+                return True
+            tail = block[-len(wanted) :]
+    return False

@@ -1,0 +1,277 @@
+"""`load_exl3`: a quantised target of exllamav3's and a drafter for it, on one or more GPUs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specviz.exl3.checks import library
+from specviz.refuse import whole
+
+if TYPE_CHECKING:
+    from specviz.drafters.exl3 import Exl3Block
+    from specviz.drafters.exl3_chains import Exl3LM, Exl3Mtp
+    from specviz.targets.exl3 import Exl3Target
+
+    Exl3Drafter = Exl3Block | Exl3LM | Exl3Mtp
+
+PAGE = 256
+
+
+def load_exl3(
+    target_dir: str | Path,
+    draft: str | Path | None = None,
+    devices: int = 2,
+    *,
+    tokens: int = 8192,
+    cache_bits: int | None = None,
+    max_draft: int = 15,
+    draft_tokens: int | None = None,
+    chunk: int = 1024,
+    reserve_per_device: Sequence[float] | None = None,
+    use_per_device: Sequence[float] | None = None,
+) -> tuple[Exl3Target, Exl3Drafter | None]:
+    """Load an EXL3 target, split by layers over the GPUs, and its drafter.
+
+    exllamav3 makes a cache's tensors while it loads the model, and shares the GPUs out by what
+    is left: both caches are made first, then the drafter is loaded, then the target.
+
+    Parameters
+    ----------
+    target_dir
+        Folder of an EXL3 model.
+    draft
+        Folder of a DFlash, DFlash2 or smaller exllamav3 model; "mtp" for the target's own
+        multi-token-prediction head; None for the target alone (specviz's n-gram drafter works
+        with it, too).
+    devices
+        GPUs to use, the first ones that torch sees.
+    tokens
+        Cache size, rounded up to pages of 256.
+    cache_bits
+        Bits per value of keys and values, 2 to 8; None keeps fp16.
+    max_draft
+        Longest draft that the target can be asked to verify; recurrent layers keep room for it.
+    draft_tokens
+        Most tokens that the drafter drafts; by default the library's own choice.
+    chunk
+        Prompt tokens per forward pass.
+    reserve_per_device, use_per_device
+        GB to leave free, or to use, per GPU; one of them at most. By default 0.75 GB is left.
+
+    Returns
+    -------
+    tuple
+        Target and drafter (None without one), the drafter attached.
+
+    Raises
+    ------
+    ImportError
+        When exllamav3 cannot run here: one sentence says why and what to do.
+    ValueError
+        When a folder or a number is wrong, or the drafter does not fit the target.
+
+    Notes
+    -----
+    Not verified on T4, nor on any GPU: what ran is the library's Python code on a CPU. All
+    numbers are those of the quantised target.
+
+    Examples
+    --------
+    >>> target, drafter = load_exl3("Qwen3.8-27B-4.0bpw", draft="mtp")   # doctest: +SKIP
+    """
+    devices = whole("devices", devices, 1)
+    placing = placement(devices, reserve_per_device, use_per_device)
+    folders = [Path(target_dir)] + ([Path(draft)] if draft not in (None, "mtp") else [])
+    for folder in folders:
+        read_config(folder)
+    if cache_bits is not None and not 2 <= whole("cache_bits", cache_bits, 1) <= 8:
+        raise ValueError(f"cache_bits must be 2 to 8, or None for fp16, not {cache_bits}.")
+    exl3 = library(devices)
+    return assemble(
+        exl3,
+        folders[0],
+        draft if draft in (None, "mtp") else folders[1],
+        placing=placing,
+        tokens=whole("tokens", tokens, PAGE),
+        cache_bits=cache_bits,
+        max_draft=whole("max_draft", max_draft, 1),
+        draft_tokens=None if draft_tokens is None else whole("draft_tokens", draft_tokens, 1),
+        chunk=whole("chunk", chunk, 1),
+    )
+
+
+def assemble(
+    exl3: Any,
+    target_dir: Path,
+    draft: str | Path | None,
+    *,
+    placing: Mapping[str, Any],
+    tokens: int = 1024,
+    cache_bits: int | None = None,
+    max_draft: int = 15,
+    draft_tokens: int | None = None,
+    chunk: int = 1024,
+    reader: str | None = None,
+) -> tuple[Exl3Target, Exl3Drafter | None]:
+    """Load in exllamav3's order and join; `load_exl3` has checked everything before.
+
+    `placing` goes to the library's `Model.load`, `reader` to its reader of safetensors files.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    from specviz.targets.exl3 import Exl3Target
+
+    method = {} if reader is None else {"load_method": reader}
+    config = exl3.Config.from_directory(str(target_dir), **method)
+    model = exl3.Model.from_config(config)
+    drafting: Any = None
+    if draft == "mtp":
+        if "mtp" not in config.model_classes:
+            raise ValueError(
+                f"{target_dir.name} has no MTP head that exllamav3 can load: give the folder of a "
+                "drafter instead, or draft=None."
+            )
+        drafting = exl3.Model.from_config(config, component="mtp")
+    elif draft is not None:
+        drafting = exl3.Model.from_config(exl3.Config.from_directory(str(draft), **method))
+    cache_kind: dict[str, Any] = {}
+    if cache_bits is not None:
+        cache_kind = {
+            "layer_type": exl3.CacheLayer_quant,
+            "k_bits": cache_bits,
+            "v_bits": cache_bits,
+        }
+    room: dict[str, Any] = {
+        "max_num_tokens": -(-tokens // PAGE) * PAGE,
+        # One more than the longest draft: a whole verification can then be undone.
+        "max_history": max_draft + 1,
+        "max_batch_size": 2,  # sequences with a recurrent state: one, and one to spare
+    }
+    cache = exl3.Cache(model, **room, **cache_kind)
+    draft_cache = exl3.Cache(drafting, **room) if drafting is not None else None
+    if drafting is not None:
+        drafting.load(progressbar=False, max_chunk_size=chunk, **_first_of(placing))
+    model.load(
+        progressbar=False,
+        max_chunk_size=chunk,
+        max_output_size=max_draft + 1,
+        draft_model=drafting,
+        **placing,
+    )
+    bits = "fp16" if cache_bits is None else f"{cache_bits}-bit"
+    target = Exl3Target(
+        model,
+        cache,
+        PreTrainedTokenizerFast.from_pretrained(target_dir),
+        target_dir.name,
+        f"{target_dir.name}: {weights_caption(target_dir)}, exllamav3, {bits} cache, fp16 logits",
+        folder_fingerprint(target_dir, bits),
+        chunk,
+    )
+    if drafting is None:
+        return target, None
+    drafter = _drafter(drafting, draft_cache, target_dir, draft, draft_tokens)
+    drafter.attach(target)
+    return target, drafter
+
+
+def _drafter(
+    model: Any, cache: Any, target_dir: Path, draft: str | Path | None, draft_tokens: int | None
+) -> Exl3Drafter:
+    from specviz.drafters.exl3 import Exl3Block
+    from specviz.drafters.exl3_chains import Exl3LM, Exl3Mtp
+
+    folder = target_dir if draft == "mtp" else Path(str(draft))
+    marked = folder_fingerprint(folder, str(draft if draft == "mtp" else "draft"))
+    if model.caps.get("mtp_draft"):
+        said = f"mtp: the target's own MTP head, exllamav3 ({weights_caption(folder)})"
+        return Exl3Mtp(model, cache, "mtp", said, marked, draft_tokens)
+    kind = "DFlash2" if hasattr(model, "selector") else "DFlash"
+    kind = kind if model.caps.get("dflash_draft") else "a smaller model"
+    said = f"{folder.name}: {kind}, exllamav3 ({weights_caption(folder)})"
+    made = Exl3Block if model.caps.get("dflash_draft") else Exl3LM
+    return made(model, cache, folder.name, said, marked, draft_tokens)
+
+
+def placement(
+    devices: int, reserve: Sequence[float] | None = None, use: Sequence[float] | None = None
+) -> dict[str, list[float]]:
+    """What `Model.load` is told of the GPUs, in GB.
+
+    Raises
+    ------
+    ValueError
+        When both lists are given, or one has not an entry per GPU.
+
+    Examples
+    --------
+    >>> placement(2)
+    {'reserve_per_device': [0.75, 0.75]}
+    """
+    if reserve is not None and use is not None:
+        raise ValueError("Give reserve_per_device or use_per_device, not both.")
+    name = "use_per_device" if use is not None else "reserve_per_device"
+    given = [0.75] * devices if reserve is None and use is None else list(use or reserve or ())
+    if len(given) != devices or any(not 0 <= each < 1000 for each in given):
+        raise ValueError(f"{name} needs {devices} number(s) of GB, one per GPU, not {given}.")
+    return {name: [float(each) for each in given] + _left_out(name, devices)}
+
+
+def _left_out(name: str, devices: int) -> list[float]:
+    """Entries for GPUs beyond those asked for: the library would use them, too."""
+    if name == "use_per_device":
+        return []
+    import torch
+
+    return [-1.0] * max(torch.cuda.device_count() - devices, 0)
+
+
+def _first_of(placing: Mapping[str, Any]) -> dict[str, Any]:
+    """The drafter takes what it needs where there is room; `use` limits are the target's."""
+    return {} if "use_per_device" in placing else dict(placing)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A model's config.json.
+
+    Raises
+    ------
+    ValueError
+        When there is none, or it is no JSON object.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise ValueError(f"{folder} is no model folder: it has no config.json.")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} is no JSON object: download the model again.")
+    return config
+
+
+def weights_caption(folder: Path) -> str:
+    """ "EXL3 4.0 bits per weight", or that the weights are not quantised."""
+    config = read_config(folder)
+    quantised = config.get("quantization_config") or {}
+    if quantised.get("quant_method") == "exl3":
+        return f"EXL3 {quantised.get('bits', 'unknown')} bits per weight"
+    return "weights as they are, not EXL3"
+
+
+def folder_fingerprint(folder: Path, *settings: str) -> str:
+    """Short hash of a model folder: its config, and size and ends of every weights file."""
+    from specviz.engine.inputs import fingerprint_of
+
+    parts: list[object] = [*settings, (folder / "config.json").read_bytes()]
+    for file in sorted(folder.glob("*.safetensors")):
+        size, ends = file.stat().st_size, 1 << 16
+        with file.open("rb") as stream:
+            head = stream.read(ends)
+            stream.seek(max(size - ends, 0))
+            parts += [file.name, size, head, stream.read()]
+    return fingerprint_of(*parts)

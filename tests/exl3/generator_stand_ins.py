@@ -1,0 +1,72 @@
+"""What exllamav3's Generator needs of its extension and of CUDA, in torch on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+
+def generator_stage_decode(
+    arena: torch.Tensor,
+    width: int,
+    tables: list[torch.Tensor],
+    lengths: list[int],
+    offsets: list[int],
+    batch_ids: torch.Tensor | None,
+    texts: list[torch.Tensor],
+    pages: list[torch.Tensor],
+    places: list[int],
+) -> None:
+    """Lay page tables, lengths and, of plain steps, input tokens out for one forward."""
+    batch = len(tables)
+    arena[: batch * width].zero_()
+    for row, table in enumerate(tables):
+        n = min(table.numel(), width)
+        arena[row * width : row * width + n] = table.view(-1)[:n]
+        arena[batch * width + row] = lengths[row]
+        if offsets:
+            arena[batch * width + batch + row] = lengths[row] + offsets[row]
+    for row, text in enumerate(texts):
+        token = int(text[..., lengths[row]])
+        assert batch_ids is not None
+        batch_ids[row] = token
+        pages[row][..., places[row]] = token
+
+
+def count_match_tensor(left: torch.Tensor, right: torch.Tensor, most: int) -> int:
+    n = min(most, left.shape[-1], right.shape[-1])
+    return int((left[0, :n] == right[0, :n]).long().cumprod(0).sum())
+
+
+class BC_SAM:
+    """The longest suffix that occurred before, by looking everywhere."""
+
+    def accept_tensor(self, text: torch.Tensor) -> tuple[int, int]:
+        tokens = text[0].tolist()
+        n, best = len(tokens), (0, 0)
+        for length in range(1, min(n - 1, 32) + 1):
+            suffix = tokens[n - length :]
+            ends = range(n - 1, length - 1, -1)
+            hit = next((end for end in ends if tokens[end - length : end] == suffix), None)
+            if hit is None:
+                break
+            best = hit - length, hit
+        return best
+
+
+def unpinned(patch: pytest.MonkeyPatch) -> None:
+    """Memory that cannot be pinned without CUDA, and no device to wait for."""
+    for name in ("empty", "zeros", "empty_like"):
+        patch.setattr(torch, name, _unpinned(getattr(torch, name)))
+    patch.setattr(torch.cuda, "synchronize", lambda *args: None)
+    patch.setenv("EXL3_FUSED_SAMPLER", "0")
+
+
+def _unpinned(make: Any) -> Any:
+    return lambda *args, pin_memory=False, **options: make(*args, **options)
+
+
+OPERATORS: tuple[Callable[..., Any], ...] = (generator_stage_decode, count_match_tensor, BC_SAM)

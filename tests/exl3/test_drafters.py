@@ -1,0 +1,192 @@
+"""exllamav3's drafters on the library's Python code with CPU operator stand-ins.
+
+The checkpoints are made so that they are often right (`tests.exl3.models`): a drafter that is
+never accepted would prove nothing about how it is fed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.oracle import Oracle
+from specviz.engine.certificate import plain_decode
+from specviz.engine.loop import generate
+from specviz.engine.protocols import Drafts, Reference, Target
+from specviz.engine.tree_shapes import BestFirst
+from specviz.policies import FixedK, FixedTree, Plan, TreeSpec
+from specviz.targets.exl3_cache import PAGE, at
+from tests.contract.drafter_contract import DrafterContract, K, always, decoded_reference, ready
+from tests.exl3.conftest import PROMPT, Workshop
+
+pytestmark = pytest.mark.exl3
+
+NEW = 32
+
+
+class Contract(DrafterContract):
+    """The protocol's suite; the drafters come from checkpoints of the package's workshop."""
+
+    pair: tuple[str, str]
+    tolerance = 2e-2  # fp16 states, fed in other portions
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def setting(cls, workshop: Workshop) -> tuple[Target, Any, Reference, Drafts]:
+        target, drafter = workshop.load(*cls.pair)
+        prompt = list(target.codec.encode(PROMPT))
+        reference = decoded_reference(target, prompt, drafter.taps)
+        drafts = drafter.propose_all(reference, K)
+        drafter.start(prompt, target.prefill(prompt, drafter.taps))
+        return target, drafter, reference, drafts
+
+
+class TestDFlash2(Contract):
+    pair = "llama", "dflash2"
+
+
+class Chains(Contract):
+    """Drafters that have no tree mask to grow a tree with."""
+
+    @classmethod
+    def tree(cls, depth: int) -> TreeSpec | None:
+        return None
+
+    def test_a_tree_holds_what_chains_would_say(self, setting: Any) -> None:
+        _, drafter, reference, _ = setting
+        context = reference.prompt + reference.output[:12]
+        with pytest.raises(ValueError, match="chains only"):
+            drafter.propose(context, Plan(K, tree=BestFirst(4, 4)), always)
+
+
+class TestSmallerModel(Chains):
+    pair = "llama", "smaller"
+
+
+class TestMtp(Chains):
+    pair = "hybrid", "mtp"
+
+
+def test_the_selector_chooses_as_the_library_does(workshop: Workshop) -> None:
+    target, drafter = workshop.load("llama", "dflash2")
+    _same_as_the_library(target, drafter)
+
+
+def test_rows_of_dflash_are_those_of_the_library(workshop: Workshop) -> None:
+    target, drafter = workshop.load("llama", "dflash")
+    _same_as_the_library(target, drafter)
+    prompt = target.codec.encode(PROMPT)
+    run = generate(target, drafter, prompt, policy=FixedK(4), max_new_tokens=NEW).finish()
+    assert run.certificate.certified, run.certificate
+
+
+def _same_as_the_library(target: Any, drafter: Any) -> None:
+    text = list(target.codec.encode(PROMPT))
+    ready(drafter, target, text)
+    draft = drafter.propose(text, Plan(drafter.max_k), always)
+    with torch.inference_mode():
+        params = at(drafter.cache, len(text) - 1, [drafter._table()])
+        state = drafter.model.forward(torch.tensor([text[-1:]]), params)
+        theirs = drafter.model.sample_from_state(state, params)[0, 1:].tolist()
+    # The library may draft a row of the head that is no token; here it is no candidate.
+    n = next((i for i, token in enumerate(theirs) if token >= target.vocab_size), len(theirs))
+    assert n > 0
+    assert list(draft.tokens[:n]) == theirs[:n]
+
+
+@pytest.mark.parametrize(
+    ("name", "draft"), [("llama", "dflash2"), ("hybrid", "mtp"), ("dense-mtp", "mtp")]
+)
+def test_fed_round_by_round_is_fed_at_once(workshop: Workshop, name: str, draft: str) -> None:
+    """After planted rounds of every accepted length the drafter's cache is that of one prefill."""
+    target, drafter = workshop.load(name, draft)
+    prompt = list(target.codec.encode(PROMPT))
+    plain = plain_decode(target, prompt, NEW)
+    turns, planted = _Turns("oracle", drafter.name), set()
+    for seed in range(12):
+        oracle = Oracle(0.7, name="oracle", seed=seed).know(prompt, plain)
+        both = {"oracle": oracle, drafter.name: drafter}
+        run = generate(target, both, prompt, policy=turns, max_new_tokens=NEW).finish()
+        planted |= set(run.rounds.accepted[run.rounds.drafter == "oracle"])
+        text = [*prompt, *run.token_ids]
+        rounds = _fed(drafter, text)
+        ready(drafter, target, text)
+        once = _fed(drafter, text)
+        assert rounds.shape == once.shape
+        assert float((rounds - once).abs().max()) < 0.06
+        # It could have failed: positions are far apart in it.
+        assert float((once[:, 1:] - once[:, :-1]).abs().amax((0, 2)).min()) > 0.15
+        if planted == set(range(5)):
+            break
+    assert planted == set(range(5))
+
+
+class _Turns:
+    """Every other round from one drafter."""
+
+    name, replayable = "turns", False
+
+    def __init__(self, *drafters: str) -> None:
+        self.drafters = drafters
+
+    def plan(self, past: Any) -> Plan:
+        return Plan(4, self.drafters[len(past.rounds) % len(self.drafters)])
+
+    def more(self, view: Any) -> bool:
+        return True
+
+
+def _fed(drafter: Any, text: list[int]) -> torch.Tensor:
+    """Keys and values of every token before the anchor, [layers, tokens, width]."""
+    drafter.propose(text, Plan(1), always)  # chains catch up when they are asked
+    layers = [
+        torch.cat([layer.k, layer.v], -1).flatten(0, 1).flatten(1)[: len(text) - 1].float()
+        for layer in drafter.cache.layers.values()
+    ]
+    return torch.stack(layers)
+
+
+def test_a_tree_of_dflash2_is_verified_by_paths(workshop: Workshop) -> None:
+    target, drafter = workshop.load("llama", "dflash2")
+    prompt = target.codec.encode(PROMPT)
+    policy = FixedTree(BestFirst(6, 3))
+    run = generate(target, drafter, prompt, policy=policy, max_new_tokens=20).finish()
+    assert run.certificate.certified, run.certificate
+    assert run.rounds.accepted.max() >= 2
+    assert run.rounds.nodes.max() > run.rounds.drafted.max()
+    hybrid, head = workshop.load("hybrid", "mtp")
+    with pytest.raises(ValueError, match="chains only"):
+        generate(hybrid, head, PROMPT, policy=policy).finish()
+
+
+def test_a_block_behind_an_earlier_place_leaves_the_text_alone(workshop: Workshop) -> None:
+    """Across the end of a page, too."""
+    target, drafter = workshop.load("llama", "dflash2")
+    text = np.random.default_rng(3).integers(0, target.vocab_size, PAGE + 12).tolist()
+    ready(drafter, target, text)
+    late = drafter.propose(text, Plan(7), always)
+    early = drafter.propose(text[: PAGE - 3], Plan(7), always)
+    assert drafter.propose(text, Plan(7), always) == late
+    ready(drafter, target, text[: PAGE - 3])
+    assert drafter.propose(text[: PAGE - 3], Plan(7), always).tokens == early.tokens
+
+
+def test_drafters_refuse_what_does_not_fit(workshop: Workshop) -> None:
+    from specviz.drafters.exl3 import Exl3Block
+    from tests.models import tiny_target
+
+    target, drafter = workshop.load("llama", "dflash2")
+    with pytest.raises(ValueError, match="load both with load_exl3"):
+        drafter.attach(tiny_target())
+    with pytest.raises(ValueError, match="blocks of 7"):
+        Exl3Block(drafter.model, drafter.cache, max_k=8)
+    late = workshop.library.Cache(drafter.model, max_num_tokens=256)
+    with pytest.raises(ValueError, match="before the model's weights"):
+        Exl3Block(drafter.model, late)
+    late.detach_from_model()
+    drafter.attach(target)
+    with pytest.raises(RuntimeError, match="has the target's states of 0 tokens"):
+        drafter.propose([1, 2, 3], Plan(2), always)

@@ -1,0 +1,117 @@
+"""exllamav3's own Generator, watched, on its Python code with CPU operator stand-ins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specviz.engine.certificate import plain_decode
+from specviz.engine.loop import RunClosed, generate
+from specviz.exl3.observe import observe_exl3
+from specviz.policies import FixedK
+from tests.exl3.conftest import PROMPT, Workshop
+
+pytestmark = pytest.mark.exl3
+
+NEW = 24
+
+
+@pytest.mark.parametrize(
+    ("name", "draft"),
+    [("llama", None), ("llama", "smaller"), ("llama", "dflash2"), ("hybrid", "mtp")],
+)
+def test_the_generators_output_is_the_loops(
+    workshop: Workshop, name: str, draft: str | None
+) -> None:
+    target, drafter = workshop.load(name, draft)
+    ids = target.codec.encode(PROMPT)
+    plain = plain_decode(target, ids, NEW)
+    trace = observe_exl3(target, [PROMPT, list(ids)], drafter, max_new_tokens=NEW)
+    trace.validate()
+    assert len(trace.sequences) == 2
+    for seq in (0, 1):
+        mine = trace.positions[trace.positions.seq == seq]
+        assert mine.token_id.tolist() == plain
+        rounds = trace.rounds[trace.rounds.seq == seq]
+        assert rounds.anchor.iloc[0] == -1
+        assert rounds.emitted.sum() == len(plain)
+        assert rounds.stop.iloc[-1] in ("eos", "limit")
+    assert (trace.rounds.verify_seconds > 0).all()
+    assert (trace.rounds.drafted > 0).any() == (draft is not None)
+    if draft is not None:
+        assert trace.rounds.accepted.max() >= 2
+        assert trace.rounds.accepted.min() == 0
+    # Live and watched agree on the distributions, too.
+    run = generate(target, drafter or _none(), ids, policy=FixedK(0), max_new_tokens=NEW).finish()
+    entropy = trace.positions.entropy[trace.positions.seq == 0]
+    assert np.abs(entropy.to_numpy() - run.all_stats().entropy).max() < 0.05
+    rows = trace.rows[trace.rows.seq == 0]
+    assert rows.on_path.sum() == len(plain)
+
+
+def _none() -> object:
+    from specviz.drafters.ngram import NGram
+
+    return NGram()
+
+
+def test_counts_are_those_of_the_library_but_for_the_cut_round(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specviz.exl3 import observe
+
+    target, drafter = workshop.load("llama", "smaller")
+    said = []
+    decode = observe._decode
+
+    def kept(*args: object) -> object:
+        said.append(decode(*args))
+        return said[-1]
+
+    monkeypatch.setattr(observe, "_decode", kept)
+    trace = observe_exl3(target, PROMPT, drafter, draft_tokens=4, max_new_tokens=NEW)
+    _, _, last = said[0]
+    whole = trace.rounds.iloc[:-1]
+    cut = trace.rounds.iloc[-1]
+    # In the last round the library counts the tokens that it accepts on the way to the limit.
+    assert last["accepted_draft_tokens"] == whole.accepted.sum() + cut.accepted
+    assert (whole.drafted == 4).all()
+    assert (
+        last["accepted_draft_tokens"] + last["rejected_draft_tokens"] == trace.rounds.drafted.sum()
+    )
+
+
+def test_ngram_and_dynamic_drafts_are_watched(workshop: Workshop) -> None:
+    target, drafter = workshop.load("llama", "smaller")
+    repeating = "the quick brown fox. the quick brown fox. the quick"
+    trace = observe_exl3(
+        target, repeating, ngram_match_min=2, draft_tokens=4, max_new_tokens=NEW, timed=False
+    )
+    assert set(trace.rounds.drafter) == {"ngram"}
+    assert np.isnan(trace.rounds.verify_seconds).all()
+    dynamic = observe_exl3(target, repeating, drafter, dynamic=True, max_new_tokens=NEW)
+    assert set(dynamic.rounds.policy) == {"exllamav3 dynamic"}
+    assert dynamic.positions.token_id.tolist() == trace.positions.token_id.tolist()
+
+
+def test_an_older_run_is_closed_and_a_newer_one_works(workshop: Workshop) -> None:
+    target, drafter = workshop.load("hybrid", "mtp")
+    run = generate(target, drafter, PROMPT, policy=FixedK(2), max_new_tokens=NEW)
+    observe_exl3(target, PROMPT, drafter, max_new_tokens=4)
+    with pytest.raises(RunClosed):
+        next(run)
+    assert "forward" not in vars(target.model)
+    again = generate(target, drafter, PROMPT, policy=FixedK(2), max_new_tokens=8).finish()
+    assert len(again.token_ids) == 8
+
+
+def test_what_cannot_be_watched_is_refused(workshop: Workshop) -> None:
+    target, drafter = workshop.load("hybrid", "mtp")
+    with pytest.raises(ValueError, match="not both"):
+        observe_exl3(target, PROMPT, drafter, ngram_match_min=2)
+    with pytest.raises(ValueError, match="at least one prompt"):
+        observe_exl3(target, [])
+    with pytest.raises(ValueError, match="max_draft=40"):
+        observe_exl3(target, PROMPT, drafter, draft_tokens=40)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        observe_exl3(target, PROMPT, drafter, confidence=2.0)

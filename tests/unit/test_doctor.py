@@ -1,0 +1,167 @@
+"""What `specviz doctor` says, and the sentences for machines on which exllamav3 cannot run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from specviz.cli import app
+from specviz.doctor_report import CONFIG_27B, doctor
+from specviz.doctor_target import judge
+from specviz.exl3 import checks
+from specviz.exl3.load import load_exl3, placement
+from specviz.zoo import _refuse_offloaded
+
+T4 = {"name": "Tesla T4", "capability": (7, 5), "total_bytes": 15.6e9, "free_bytes": 15.5e9}
+DENSE = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+    "vocab_size": 128_256,
+    "dtype": "bfloat16",
+}
+
+
+def model(folder: Path, config: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_the_text_and_the_json_say_the_same() -> None:
+    found = doctor()
+    text = CliRunner().invoke(app, ["doctor"])
+    said = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
+    assert text.exit_code == 0
+    assert said["next"] == found.next
+    assert said["next"] in text.output
+    for name, version in said["packages"].items():
+        assert name in text.output
+        assert (version or "missing") in text.output
+    assert "Not verified on T4" in said["note"]
+    assert said["note"] in text.output
+    assert (said["exllamav3"]["why_not"] is None) == bool(
+        said["gpus"] and said["exllamav3"]["extension"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "extension", "devices", "match"),
+    [
+        (None, [T4], "file", 1, "not installed: pip install exllamav3==1.6.5"),
+        ("1.5.0", [T4], "file", 1, "1.5.0 is installed"),
+        ("1.6.5", [], "file", 1, "needs a CUDA GPU"),
+        ("1.6.5", [T4 | {"capability": (6, 1)}], "file", 1, "capability 6.1"),
+        ("1.6.5", [T4], "file", 2, "2 GPUs were asked for and torch sees 1"),
+        ("1.6.5", [T4], None, 1, "not compiled yet: build it once"),
+        ("1.6.5", [T4, T4], "file", 2, None),
+    ],
+)
+def test_one_sentence_says_why_not(
+    monkeypatch: pytest.MonkeyPatch,
+    version: str | None,
+    found: list[dict[str, Any]],
+    extension: str | None,
+    devices: int,
+    match: str | None,
+) -> None:
+    monkeypatch.setattr(checks, "installed_version", lambda: version)
+    monkeypatch.setattr(checks, "gpus", lambda: found)
+    monkeypatch.setattr(checks, "extension_file", lambda: extension and Path(extension))
+    said = checks.why_not(devices)
+    if match is None:
+        assert said is None
+        return
+    assert said is not None
+    assert match in said
+    assert said.endswith(".")
+    with pytest.raises(ImportError, match=r"exllamav3|compute capability|GPUs"):
+        checks.library(devices)
+
+
+def test_folders_and_numbers_are_checked_before_the_machine(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no config\.json"):
+        load_exl3(tmp_path)
+    with pytest.raises(ValueError, match="JSON object"):
+        load_exl3(model(tmp_path / "broken", []))  # type: ignore[arg-type]
+    folder = model(tmp_path / "model", CONFIG_27B)
+    with pytest.raises(ValueError, match="devices"):
+        load_exl3(folder, devices=0)
+    with pytest.raises(ValueError, match="cache_bits"):
+        load_exl3(folder, cache_bits=9)
+    with pytest.raises(ValueError, match="not both"):
+        load_exl3(folder, reserve_per_device=[1, 1], use_per_device=[9, 9])
+    with pytest.raises(ValueError, match=r"2 number\(s\)"):
+        load_exl3(folder, use_per_device=[9])
+    assert placement(2, use=[12, 13]) == {"use_per_device": [12.0, 13.0]}
+
+
+def test_an_extension_tells_what_it_was_built_for(tmp_path: Path) -> None:
+    file = tmp_path / "exllamav3_ext.so"
+    file.write_bytes(b"\0" * ((1 << 22) - 3) + b"sm_75" + b"\0" * 9)  # across a block's end
+    assert checks.built_for(file)
+    file.write_bytes(b"sm_80 sm_90")
+    assert not checks.built_for(file)
+
+
+def test_verdicts_on_models(tmp_path: Path) -> None:
+    def said(config: dict[str, Any], **machine: Any) -> Any:
+        return judge(model(tmp_path / "m", config), **machine)
+
+    two = {"devices": [T4, T4], "reason": None, "memory": 30e9}
+    none = {"devices": [], "reason": "exllamav3 needs a CUDA GPU.", "memory": 30e9}
+
+    quantised = said(CONFIG_27B, **two)
+    assert quantised.usable
+    assert quantised.how == "exl3"
+    assert "linear_attention layers have one state: chains only" in "\n".join(quantised.notes)
+    assert not said(CONFIG_27B, **none).usable
+    assert not said(CONFIG_27B, devices=[T4], reason=None).usable
+
+    windows = CONFIG_27B | {"full_attention_interval": None, "sliding_window": 4096}
+    assert said(windows, **two).how == "observe"
+    hybrid = {k: v for k, v in CONFIG_27B.items() if k != "quantization_config"}
+    assert "cannot rewind" in said(hybrid, **two).sentence
+    assert not said(hybrid | {"quantization_config": {"quant_method": "awq"}}, **two).usable
+
+    dense = said(DENSE, **two)
+    assert (dense.usable, dense.how) == (True, "torch")
+    assert 'device="cuda"' in dense.command
+    assert any("bfloat16" in note for note in dense.notes)
+    on_cpu = said(DENSE, **none)
+    assert on_cpu.usable
+    assert "device" not in on_cpu.command
+    assert not said(DENSE, devices=[], reason="", memory=2e9).usable
+    seven = DENSE | {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14_336}
+    assert 'device="auto"' in said(seven, **two).command
+
+    (tmp_path / "m" / "tokenizer.json").write_text(
+        json.dumps({"model": {"vocab": {"a": 0, "b": 128_000}}, "added_tokens": []})
+    )
+    assert any("128,001 tokens" in note for note in said(DENSE, **two).notes)
+    assert any("pads the head" in note for note in said(DENSE | {"vocab_size": 32_001}).notes)
+    assert all("Not verified on T4" in "\n".join(said(DENSE, **m).notes) for m in (two, none))
+
+
+def test_a_verdict_is_asked_for_by_a_folder(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", DENSE)
+    text = CliRunner().invoke(app, ["doctor", "--target", str(folder)])
+    assert text.exit_code == 0
+    assert text.output.startswith(("yes: ", "no: "))
+    read = json.loads(CliRunner().invoke(app, ["doctor", "--target", str(folder), "--json"]).output)
+    assert set(read) == {"usable", "how", "sentence", "command", "notes"}
+
+
+def test_a_model_that_spills_onto_the_cpu_is_refused() -> None:
+    _refuse_offloaded("m", {"": "cuda"})
+    _refuse_offloaded("m", {"model.layers.0": 0, "model.layers.1": 1})
+    _refuse_offloaded("m", {"": "cpu"})  # asked for
+    with pytest.raises(ValueError, match="1 of its 2 parts"):
+        _refuse_offloaded("m", {"model.layers.0": 0, "model.layers.1": "cpu"})
