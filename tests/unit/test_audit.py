@@ -454,3 +454,17 @@ def test_pages_are_escaped_and_say_the_verdict() -> None:
     assert "&lt;script&gt;" in both._repr_html_()
     assert "holds (F2.5)" in str(prose())
     assert "FAILS (F2.5)" in str(code())
+
+
+def test_a_plain_step_and_plain_tokens_per_second_must_agree() -> None:
+    figures = {"tokens_per_round": 2.5, "k": 7, "baseline_tokens_per_second": (18, 19)}
+    assert audit(**figures, plain_seconds=0.054).consistent
+    found = audit(**figures, plain_seconds=0.0208)
+    assert not found.consistent
+    assert "A plain step of 20.8 ms is not the 52.6 to 55.6 ms of 18 to 19 plain" in str(found)
+
+
+def test_rounds_must_be_short_enough_for_the_speed_up() -> None:
+    figures = {"tokens_per_round": 3, "k": 7, "speedup": 2, "plain_seconds": 0.05}
+    assert audit(**figures, round_seconds=0.075).consistent
+    assert not audit(**figures, round_seconds=0.1).consistent

@@ -205,14 +205,32 @@ def _times(reading: Reading, said: Said, requests: int) -> None:
                 f"Rounds of {ms(round_seconds)} fit into the {ms(allowed)} of {fast} tokens/s.",
                 f"Rounds of {ms(round_seconds)} exceed the {ms(allowed)} of {fast} tokens/s.",
             )
-    if plain_seconds is None and slow is not None:
-        plain_seconds = Range.of(requests) / slow
-    if round_seconds is not None and plain_seconds is not None:
-        reading.step_ratio = round_seconds / plain_seconds
-        if speedup is None and tau is not None:
-            speedup = tau / reading.step_ratio
-    elif tau is not None and speedup is not None:
+    if slow is not None:
+        step = Range.of(requests) / slow
+        if plain_seconds is None:
+            plain_seconds = step
+        else:
+            reading.check(
+                "F2.5",
+                plain_seconds.meets(step),
+                f"A plain step of {ms(plain_seconds)} agrees with {slow} plain tokens/s.",
+                f"A plain step of {ms(plain_seconds)} is not the {ms(step)} of {slow} plain "
+                "tokens/s.",
+            )
+    if tau is not None and speedup is not None:
         reading.step_ratio = tau / speedup
+        if fast is None and round_seconds is not None and plain_seconds is not None:
+            most = tau * plain_seconds / speedup
+            reading.check(
+                "F2.5",
+                round_seconds.at_most(most),
+                f"Rounds of {ms(round_seconds)} fit a speed-up of {speedup}.",
+                f"Rounds of {ms(round_seconds)} exceed the {ms(most)} of a speed-up of {speedup}.",
+            )
+    elif round_seconds is not None and plain_seconds is not None:
+        reading.step_ratio = round_seconds / plain_seconds
+        if tau is not None:
+            speedup = tau / reading.step_ratio
     reading.speedup = speedup
     reading.round_seconds, reading.plain_seconds = round_seconds, plain_seconds
 
