@@ -465,6 +465,11 @@ def test_a_plain_step_and_plain_tokens_per_second_must_agree() -> None:
 
 
 def test_rounds_must_be_short_enough_for_the_speed_up() -> None:
-    figures = {"tokens_per_round": 3, "k": 7, "speedup": 2, "plain_seconds": 0.05}
-    assert audit(**figures, round_seconds=0.075).consistent
-    assert not audit(**figures, round_seconds=0.1).consistent
+    figures = {"tokens_per_round": 3.001, "k": 7, "speedup": 2.001, "plain_seconds": 0.05001}
+    assert audit(**figures, round_seconds=0.07501).consistent
+    assert not audit(**figures, round_seconds=0.10001).consistent
+
+
+def test_a_rounded_draft_length_is_no_more_than_k() -> None:
+    figures = {"tokens_per_round": 2.03125, "drafted_per_round": 1, "draft_yield": 1.0}
+    assert not audit(**figures, k=1).consistent

@@ -81,6 +81,8 @@ def read(
         _check_survival(reading, survival)
     _agree(reading, _counts(said, survival, k, counted))
     most = drafted if drafted is not None else None if k is None else Range.of(k)
+    if drafted is not None and k is not None:
+        most = drafted.within(Range.of(0, k))  # what it was rounded from, too
     _bound(reading, yielded, drafted is None, most)
     reading.countable = reading.possible
     _times(reading, said, requests)
@@ -220,12 +222,12 @@ def _times(reading: Reading, said: Said, requests: int) -> None:
     if tau is not None and speedup is not None:
         reading.step_ratio = tau / speedup
         if fast is None and round_seconds is not None and plain_seconds is not None:
-            most = tau * plain_seconds / speedup
+            spare = tau * plain_seconds / speedup
             reading.check(
                 "F2.5",
-                round_seconds.at_most(most),
+                round_seconds.at_most(spare),
                 f"Rounds of {ms(round_seconds)} fit a speed-up of {speedup}.",
-                f"Rounds of {ms(round_seconds)} exceed the {ms(most)} of a speed-up of {speedup}.",
+                f"Rounds of {ms(round_seconds)} exceed the {ms(spare)} of a speed-up of {speedup}.",
             )
     elif round_seconds is not None and plain_seconds is not None:
         reading.step_ratio = round_seconds / plain_seconds
