@@ -60,7 +60,7 @@ clean:
 # The tests run exllamav3's Python code without its GPU companions, hence --no-deps.
 
 .venv/installed-engine: EXTRAS = engine
-.venv/installed-lab: EXTRAS = engine,lab
+.venv/installed-lab: EXTRAS = engine,lab,stats
 .venv/installed-dev: EXTRAS = engine,lab,dev
 
 .venv/installed-%: .venv/torch pyproject.toml constraints.txt

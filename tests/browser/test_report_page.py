@@ -84,8 +84,8 @@ def shot(page, name):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_picture_is_drawn(opened, scheme):
     page = opened(full_trace(), scheme)
-    assert page.locator(".plotly-graph-div").count() == 7
-    assert page.locator(".js-plotly-plot").count() == 7
+    assert page.locator(".plotly-graph-div").count() == 9
+    assert page.locator(".js-plotly-plot").count() == 9
     drawn = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')].map(d =>"
         " d.querySelectorAll('.trace, .boxlayer path, .scatterlayer path').length)"
