@@ -7,5 +7,6 @@ import specviz as sv
 from specviz.bundled import bundled_target_trees
 from specviz.widgets import TreeLab
 
-trace, trees = sv.bundled_trace("smollm2-trees"), bundled_target_trees()
-widget = TreeLab(trace, trees=trees, drafter="lm", kind="prose", nodes=32)
+trace, sampled = sv.bundled_trace("smollm2-trees"), sv.bundled_trace("smollm2-sampled")
+trees = bundled_target_trees()  # of the sampled texts
+widget = TreeLab(trace, sampled, trees=trees, drafter="lm", kind="prose", nodes=32)

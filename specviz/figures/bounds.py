@@ -131,9 +131,11 @@ def plot_bounds(
 def _name(row: Mapping[str, object]) -> str:
     assumed = "no assumption" if row["assumes"] == "nothing" else row["assumes"]
     said = f"{row['holds']} ({assumed})"
-    lines = textwrap.wrap(str(said), _WIDTH)
-    below = "<br>".join(escape(line) for line in lines[:2]) + ("…" if len(lines) > 2 else "")
-    return f"{escape(row['bound'])}<br><span style='font-size:10px'>{below}</span>"
+    lines, names = textwrap.wrap(str(said), _WIDTH), textwrap.wrap(str(row["bound"]), _WIDTH)
+    room = max(1, 3 - len(names))  # lines that a row has left
+    below = "<br>".join(escape(line) for line in lines[:room]) + ("…" if len(lines) > room else "")
+    bound = "<br>".join(escape(line) for line in names)
+    return f"{bound}<br><span style='font-size:10px'>{below}</span>"
 
 
 def _tooltip(row: Mapping[str, object]) -> str:

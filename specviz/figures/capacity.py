@@ -5,10 +5,21 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.figures.theme import INK, bars, colours, counts, need, records, symbols, titled
+from specviz.figures.theme import (
+    INK,
+    LEGEND_BELOW,
+    bars,
+    colours,
+    counts,
+    need,
+    records,
+    symbols,
+    titled,
+)
 from specviz.markup import escape, number
 
 _MIX = "mix"
+_LINES = {"dot": "plain decoding", "dash": "promised (SLA)"}
 _VERDICTS = {
     "meets": "meets the SLA",
     "misses": "misses the SLA",
@@ -82,6 +93,7 @@ def plot_capacity(
     lines = [("x", 1 / plain, "dot"), ("x2", 1000 * plain, "dot")]
     lines += [("x", speed, "dash")] if speed else []
     lines += [("x2", 1000 * wait, "dash")] if wait else []
+    first = {dash: i for i, (_, _, dash) in reversed([*enumerate(lines)])}  # named once
     figure.update_layout(
         xaxis={"domain": [0, 0.47], "title": "modelled tokens per second", "rangemode": "tozero"},
         xaxis2={
@@ -93,7 +105,7 @@ def plot_capacity(
         yaxis={
             "tickvals": list(range(len(kinds))),
             "ticktext": [
-                f"{escape(kind)}, {share:.0%}" if kind != _MIX else "<b>the mix</b>"
+                f"{escape(kind)}, {100 * share:.0f} %" if kind != _MIX else "<b>the mix</b>"
                 for kind, share in zip(kinds, table["share"], strict=True)
             ],
             "range": [len(kinds) - 0.4, -0.6],
@@ -108,12 +120,16 @@ def plot_capacity(
                 "y0": 0,
                 "y1": 1,
                 "line": {"color": INK, "width": 1.6, "dash": dash},
+                "name": _LINES[dash],
+                "showlegend": first[dash] == i,
             }
-            for axis, at, dash in lines
+            for i, (axis, at, dash) in enumerate(lines)
         ],
+        showlegend=True,
     )
     titled(figure, _finding(records(table)[-1], cost))
-    return figure.update_layout(height=max(280, 170 + 34 * len(kinds)))
+    height = max(310, 200 + 34 * len(kinds))
+    return figure.update_layout(legend=LEGEND_BELOW, margin_b=78, height=height)
 
 
 def _finding(mix: dict[str, object], cost: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
+from specviz.figures.kinds import text_of
 from specviz.figures.theme import (
     FEW,
     LEGEND_BELOW,
@@ -64,7 +65,7 @@ def plot_drafter_race(
         y=[drafters.index(str(name)) for name in rest["drafter"]],
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 12, "color": "rgba(128,128,128,0.8)"},
-        name="other kinds of text",
+        name="grey ticks: " + ("each kind of text" if kind == "all" else "other kinds of text"),
         showlegend=len(rest) > 0,
         customdata=[f"{escape(row['content_type'])}<br>{counts(row)}" for row in records(rest)],
         hovertemplate="%{x:.3g} tokens per round, %{customdata}<extra></extra>",
@@ -96,8 +97,11 @@ def plot_drafter_race(
             marker={"symbol": [mark[name] + "-open" * (n < FEW) for n in risk], "size": 7},
             name=escape(name),
             legendgroup=escape(name),
-            customdata=[f"{counted(n, 'round')} reached it" for n in risk],
-            hovertemplate="depth %{x}: %{y:.1%}<br>%{customdata}",
+            customdata=[
+                f"{100 * share:.1f} %<br>{counted(n, 'round')} reached it"
+                for share, n in zip(part["survival"], risk, strict=True)
+            ],
+            hovertemplate="depth %{x}: %{customdata}",
             xaxis="x2",
             yaxis="y2",
         )
@@ -111,7 +115,8 @@ def plot_drafter_race(
         },
         yaxis2={
             "title": "survival: P(accepted ≥ j)",
-            "tickformat": ".0%",
+            "tickvals": [share / 100 for share in range(0, 101, 20)],
+            "ticktext": [f"{share} %" for share in range(0, 101, 20)],
             "range": [0, 1.03],
             "anchor": "x2",
         },
@@ -126,6 +131,6 @@ def _finding(mine: pd.DataFrame, kind: str, k: int | None) -> str:
     how = "as they ran" if k is None else f"k = {k}"
     first = f"{rows[0]['drafter']} {number(float(rows[0]['tokens_per_round']))}"
     if len(rows) == 1:
-        return f"{kind}, {how}: {first} tokens per round"
+        return f"{text_of(kind)}, {how}: {first} tokens per round"
     last = f"{rows[-1]['drafter']} {number(float(rows[-1]['tokens_per_round']))}"
-    return f"{kind}, {how}: {first} tokens per round, {last} at the other end"
+    return f"{text_of(kind)}, {how}: {first} tokens per round, {last} at the other end"

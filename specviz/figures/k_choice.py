@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from specviz.figures.kinds import text_of, whose_text
 from specviz.figures.theme import (
     GRID,
     INK,
@@ -22,6 +23,7 @@ from specviz.figures.theme import (
 )
 from specviz.markup import escape, number
 
+HELD = 14  # size of the chosen k's markers
 _COLUMNS = ("k", "tokens_per_round", "tokens_low", "tokens_high", "speedup", "low", "high")
 
 
@@ -109,10 +111,10 @@ def plot_k_choice(
                 "line": {"color": tint, "width": 2.2},
                 "marker": {
                     "symbol": mark,
-                    "size": [14 if k == at else 6 for k in curve["k"]],
+                    "size": [HELD if k == at else 6 for k in curve["k"]],
                     "line": {"color": INK, "width": [2 if k == at else 0 for k in curve["k"]]},
                 },
-                "name": escape(kind),
+                "name": escape(text_of(kind)),
                 "showlegend": not axis,
                 "customdata": [
                     f"{number(row[low])} to {number(row[high])}; {counts(row)}"
@@ -130,8 +132,8 @@ def plot_k_choice(
             "mode": "markers",
             "marker": {
                 "symbol": "star",
-                "size": 15,
-                "color": tint,
+                "size": 15 if best["k"] != at else 22,  # larger than the marker it stands on
+                "color": "#E69F00",
                 "line": {"color": INK, "width": 1},
             },
             "name": "best k",
@@ -218,7 +220,7 @@ def _line(yref: str, k: int, axis: str) -> dict[str, Any]:
 
 
 def _finding(best: Mapping[str, Any], kind: str, drafter: str, cost: str) -> str:
-    whose = f"{drafter} on {kind}" if drafter else kind
+    whose = whose_text(drafter, kind)
     if not best["k"]:
         near = f"k = {best['second_k']} would give {number(float(best['second_speedup']))}x"
         return f"{whose}, {cost}: do not draft ({near})"

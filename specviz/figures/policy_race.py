@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
+from specviz.figures.kinds import text_of
 from specviz.figures.theme import INK, bars, counts, need, records, titled
 from specviz.markup import escape, number
 
@@ -48,16 +49,18 @@ def plot_policy_race(
     figure = go.Figure()
     for value, low, high, axis, form in (
         ("tokens_per_second", "tokens_per_second_low", "tokens_per_second_high", "x", ".3g"),
-        ("regret", "regret_low", "regret_high", "x2", ".1%"),
+        ("regret", "regret_low", "regret_high", "x2", ".1f"),
     ):
+        part = ranked[[value, low, high]] * (100 if value == "regret" else 1)  # in per cent
+        end = " %" if value == "regret" else ""
         figure.add_scatter(
-            x=ranked[value],
+            x=part[value],
             y=place,
             mode="markers",
             marker={"symbol": hollow, "size": 10, "color": _MARK, "line": {"width": 2}},
-            error_x=bars(ranked[value], ranked[low], ranked[high], _MARK),
+            error_x=bars(part[value], part[low], part[high], _MARK),
             customdata=said,
-            hovertemplate=f"%{{x:{form}}}<br>%{{customdata}}<extra></extra>",
+            hovertemplate=f"%{{x:{form}}}{end}<br>%{{customdata}}<extra></extra>",
             showlegend=False,
             xaxis=axis,
             yaxis="y",
@@ -67,7 +70,7 @@ def plot_policy_race(
         xaxis2={
             "domain": [0.53, 1],
             "title": "more time than the oracle (regret)",
-            "tickformat": ".0%",
+            "ticksuffix": " %",
             "anchor": "y",
         },
         yaxis={
@@ -96,6 +99,6 @@ def _finding(ranked: pd.DataFrame, kind: str) -> str:
     named = ranked[ranked["policy"] != "oracle"]
     best = records(named)[0]
     return (
-        f"{kind}, {best['cost']}: {best['policy']} is the fastest, and takes "
+        f"{text_of(kind)}, {best['cost']}: {best['policy']} is the fastest, and takes "
         f"{number(100 * float(best['regret']), 2)} % longer than the oracle"
     )

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from specviz.figures.kinds import whose_text
 from specviz.figures.theme import (
     GRID,
     INK,
@@ -35,6 +36,7 @@ def plot_tree_lab(
     *,
     kind: str = "all",
     whose: str = "",
+    unit: str = "tokens per round",
 ) -> go.Figure:
     """Tokens per round over verified nodes, one line per builder, beside one tree.
 
@@ -49,6 +51,8 @@ def plot_tree_lab(
         Builder and nodes that are held out.
     kind, whose
         Of the text and the trees.
+    unit
+        What the lengths are, where they are not over rounds ("expected tokens").
 
     Returns
     -------
@@ -85,7 +89,7 @@ def plot_tree_lab(
                 f"{number(row['low'])} to {number(row['high'])}; {counts(row)}"
                 for row in records(part)
             ],
-            hovertemplate="%{x} nodes: %{y:.3g} tokens per round<br>%{customdata}",
+            hovertemplate=f"%{{x}} nodes: %{{y:.3g}} {escape(unit)}<br>%{{customdata}}",
         )
     for drawn in _tree(nodes):
         figure.add_trace(drawn.update(xaxis="x2", yaxis="y2"))
@@ -99,7 +103,7 @@ def plot_tree_lab(
             "tickvals": sizes,
             "ticktext": [str(n) for n in sizes],
         },
-        yaxis={"title": "tokens per round (bonus counted)"},
+        yaxis={"title": f"{escape(unit)} (bonus counted)"},
         xaxis2={
             "domain": [0.46, 1],
             "title": "depth in the draft (tokens after the anchor)",
@@ -111,7 +115,7 @@ def plot_tree_lab(
         },
         yaxis2={"visible": False, "anchor": "x2", "autorange": "reversed"},
     )
-    titled(figure, _finding(lengths, chosen, kind, whose))
+    titled(figure, _finding(lengths, chosen, kind, whose, unit))
     return figure.update_layout(legend=LEGEND_BELOW, margin_b=92, height=500)
 
 
@@ -233,13 +237,15 @@ def _tooltip(node: int, row: dict[str, Any]) -> str:
     return f"node {node + 1} in order of entry, depth {row['depth']}{text}{sure}"
 
 
-def _finding(lengths: pd.DataFrame, chosen: tuple[str, int], kind: str, whose: str) -> str:
+def _finding(
+    lengths: pd.DataFrame, chosen: tuple[str, int], kind: str, whose: str, unit: str
+) -> str:
     builder, size = chosen
     here = lengths[(lengths["builder"] == builder) & (lengths["nodes"] == size)]
     chain = lengths[lengths["builder"] == "chain"]["tokens_per_round"]
-    lead = f"{whose} on {kind}: " if whose else f"{kind}: "
+    lead = f"{whose_text(whose, kind)}: "
     if here.empty:
-        return f"{lead}tokens per round by draft nodes"
-    said = f"{number(float(here['tokens_per_round'].iloc[0]))} tokens per round"
+        return f"{lead}{unit} by draft nodes"
+    said = f"{number(float(here['tokens_per_round'].iloc[0]))} {unit}"
     beside = "" if chain.empty else f", the best chain {number(float(chain.max()))}"
     return f"{lead}{builder} of {size} nodes gives {said}{beside}"

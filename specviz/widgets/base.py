@@ -60,7 +60,6 @@ from specviz.markup import escape, page_html
 from specviz.widgets.plot_view import PlotView
 
 _ROW = {"flex_flow": "row wrap", "align_items": "center", "width": "100%"}
-_CONFIG = {"displaylogo": False, "responsive": True}
 _WORDS = "margin:.15em 0;line-height:1.5;max-width:62em;white-space:normal"
 _FIRST = "font-size:1.2em;font-weight:600"
 _ALERT = (
@@ -271,14 +270,21 @@ class Widget:
         return page
 
     def _body(self) -> str:
+        return f"<h1>{escape(self.title)}</h1>{self._still()}{self._prose()}"
+
+    def _still(self) -> str:
+        """The picture on a page; few buttons, so that they leave the title free."""
         figure = self.figure
+        buttons = ["toImage", "resetScale2d"]
+        if figure.layout.dragmode == "select":
+            buttons += ["pan2d", "select2d"]
         drawn = figure.to_html(
             full_html=False,
             include_plotlyjs=False,
-            config=_CONFIG,
+            config={"displaylogo": False, "responsive": True, "modeBarButtons": [buttons]},
             default_height=f"{figure.layout.height}px",
         )
-        return f'<h1>{escape(self.title)}</h1><div class="plot">{drawn}</div>{self._prose()}'
+        return f'<div class="plot">{drawn}</div>'
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget; where no widget manager is, the picture, else its sentences."""

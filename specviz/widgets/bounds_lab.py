@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
 from specviz.analysis.ceilings.tree import tree_ceiling
@@ -29,6 +32,7 @@ from specviz.widgets.explorer import (
     refusal,
     rows_of,
 )
+from specviz.widgets.own_trees import misfit, need_trees, place
 
 _QUANTITIES = {
     "tokens per round": "tokens per round (bonus counted)",
@@ -48,7 +52,8 @@ class BoundsLab(Explorer):
     beside
         Another capture with the same drafters, sampled where the first is greedy.
     trees
-        The target's own likeliest paths: the ceiling of fixed drafts of a sampled target (T5.3).
+        The target's own likeliest paths of the sampled capture: the ceiling of k fixed tokens
+        (T5.3), as far as the trees go, at the places where they stand.
     drafter
         Whose drafts; by default the one that gets furthest (greedy), or the first.
     kind
@@ -61,7 +66,8 @@ class BoundsLab(Explorer):
     Raises
     ------
     ValueError
-        When the captures have no drafter in common, or an argument is not in them.
+        When the captures have no drafter in common, an argument is not in them, or the trees are
+        of other texts than the sampled capture.
 
     Examples
     --------
@@ -84,14 +90,15 @@ class BoundsLab(Explorer):
         k: int | None = None,
         draws: int = DRAWS,
     ) -> None:
-        if trees is not None and not isinstance(trees, TargetTrees):
-            raise ValueError(
-                f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
-            )
         self.traces = [need_trace(t) for t in ([trace] if beside is None else [trace, beside])]
-        self.trees, self.draws = trees, whole("draws", draws, least=1)
+        self.trees, self.draws = need_trees(trees), whole("draws", draws, least=1)
+        apart = [misfit(trees, t) for t in self.traces] if trees is not None else []
+        self.fits = [not why for why in apart] or [False] * len(self.traces)
+        wrong = [why for why, t in zip(apart, self.traces, strict=False) if not t.meta.greedy]
+        if wrong and not any(self.fits):  # greedy captures alone have no use for them
+            raise ValueError(wrong[0])
         self._bounds = lru_cache(maxsize=None)(self._measure)
-        self._tree_rows = lru_cache(maxsize=1)(self._ceiling)
+        self._tree_rows = lru_cache(maxsize=None)(self._ceiling)
         missing = next(filter(None, (refusal(partial(_need, t)) for t in self.traces)), "")
         super().__init__(lambda: self._controls(drafter, kind, k), missing)
 
@@ -128,8 +135,8 @@ class BoundsLab(Explorer):
             bounds = self._bounds(which, self["drafter"], self["k"])
             rows = bounds.table
             rows = rows_of(rows[rows["quantity"] == self["quantity"]], self.kind)
-            if bounds.setting == "sampled" and self["quantity"] == "tokens per round":
-                best = [] if self.trees is None else [self._trees_of(self.trees, self["k"])]
+            if self.fits[which] and self._reach and self["quantity"] == "tokens per round":
+                best = [self._trees_of(which, self["k"])]
                 kept = rows["side"] == "measured"
                 rows = pd.concat([rows[kept], *best, rows[~kept]], ignore_index=True)
             if rows.empty:
@@ -147,25 +154,47 @@ class BoundsLab(Explorer):
     def _measure(self, which: int, drafter: str, k: int) -> MeasuredBounds:
         return measured_bounds(self.traces[which], drafter, k=k, draws=self.draws)
 
-    def _ceiling(self, trees: TargetTrees) -> pd.DataFrame:
-        return tree_ceiling(trees, draws=self.draws)
+    @property
+    def _reach(self) -> bool:
+        """Whether the trees have k nodes."""
+        return self.trees is not None and self["k"] <= int(self.trees.meta["nodes"])
 
-    def _trees_of(self, trees: TargetTrees, k: int) -> pd.DataFrame:
-        """The best tree and chain of k fixed tokens, as rows of bounds."""
-        table = self._tree_rows(trees)
-        mine = rows_of(table, self.kind)
-        mine = mine[mine["n"] <= k]
-        mine = mine.sort_values("n").groupby("shape", sort=False).tail(1)
+    def _ceiling(self, which: int, k: int) -> pd.DataFrame:
+        assert self.trees is not None
+        trees, seqs = self.trees, self.traces[which].sequences["seq"].tolist()
+        held = trees.table.filter(pc.is_in(trees.table["seq"], pa.array(seqs, pa.int32())))
+        return tree_ceiling(replace(trees, table=held), [k], draws=self.draws)
+
+    def _trees_of(self, which: int, k: int) -> pd.DataFrame:
+        """The best tree, and as far as the trees are deep the best chain, of k fixed tokens."""
+        assert self.trees is not None
+        mine = rows_of(self._tree_rows(which, k), self.kind)
+        texts = self.traces[which].sequences
+        texts = texts[texts["n_output"] > 1]
+        texts = texts if self.kind is None else texts[texts["content_type"] == self.kind]
+        many = texts["prompt_id"].nunique()
+        where = [
+            place(self.trees, row["shape"], k)
+            + (f" of {row['n_prompts']} of {many} prompts" if row["n_prompts"] < many else "")
+            for row in mine[["shape", "n_prompts"]].to_dict("records")
+        ]
         return pd.DataFrame(
             {
                 "quantity": "tokens per round",
-                "bound": [f"best {r.shape} of {r.n} fixed tokens" for r in mine.itertuples()],
+                "bound": [
+                    f"best {shape} of {counted(k, 'fixed token')}, {there}"
+                    for shape, there in zip(mine["shape"], where, strict=True)
+                ],
                 "side": "at most",
                 "value": mine["at_most"].to_numpy(),
                 "low": mine["low"].to_numpy(),
                 "high": mine["high"].to_numpy(),
                 "holds": "theorem",
-                "assumes": "drafts that know nothing of the draw; mean over anchors",
+                "assumes": [
+                    ("" if there.startswith("over its own") else "not over rounds; ")
+                    + "drafts that know nothing of the draw"
+                    for there in where
+                ],
                 "formula": "T5.3",
                 "n": mine["n_anchors"].to_numpy(),
                 "unit": "anchors",
@@ -204,11 +233,24 @@ class BoundsLab(Explorer):
             first[:1].upper() + first[1:],
             self._says(),
             f"Measured over: {'; '.join(rests)}." if rests else "",
+            self._short(),
             *(bounds.caption for bounds in found[:1]),
             "Filled marks are theorems, hollow ones models of text; greedy and sampled targets "
             "have axes of their own.",
         ]
         return [line for line in lines if line]
+
+    def _short(self) -> str:
+        """What the trees do not reach, and where they stand."""
+        if self.trees is None or not any(self.fits) or self["quantity"] != "tokens per round":
+            return ""
+        k, nodes, depth = self["k"], self.trees.meta["nodes"], self.trees.meta["depth"]
+        if not self._reach:
+            return f"The target's trees have {nodes} nodes: of k = {k} tokens they say nothing."
+        said = f"The best fixed tokens are those of the target's trees, {place(self.trees, '', 0)}"
+        said += ": this drafter's rounds begin elsewhere, and what they reach is another mean."
+        deep = f" They are {depth} tokens deep: of longer chains they say nothing."
+        return said + (deep if k > int(depth) else "")
 
     def _says(self) -> str:
         """What kind of ceiling applies, in the words of `which_ceiling`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Any
 
@@ -18,16 +19,24 @@ from specviz.widgets.controls import choice, label
 #: Name of the field, its label, and a hint of what to type.
 _FIELDS = {
     "tokens_per_round": ("tokens per round", "7.4"),
-    "accepted_per_round": ("accepted per round", "6.4"),
-    "draft_yield": ("accepted / drafted", "0.5"),
-    "k": ("k, drafted per round", "7"),
+    "accepted_per_round": ("accepted tokens per round", "6.4"),
+    "draft_yield": ("accepted / drafted tokens", "0.5"),
+    "k": ("k, drafted tokens", "7"),
     "tokens_per_second": ("tokens per second", "154"),
-    "baseline_tokens_per_second": ("without drafting", "18-19"),
-    "speedup": ("speed-up", "2.0"),
+    "baseline_tokens_per_second": ("without drafting, tokens/s", "18-19"),
+    "speedup": ("speed-up, times", "2.0"),
     "round_ms": ("a round, ms", "48"),
     "plain_ms": ("a plain step, ms", "27"),
-    "survival": ("survival by depth", "0.8 0.6 0.5"),
+    "survival": ("survival by depth, shares", "0.8 0.6 0.5"),
     "requests": ("requests at once", "1"),
+}
+#: A field in prose, where its label would not do.
+_SAID = {name: name.replace("_", " ") for name in _FIELDS} | {
+    "baseline_tokens_per_second": "plain tokens per second",
+    "draft_yield": "accepted over drafted tokens",
+    "round_ms": "ms of a round",
+    "plain_ms": "ms of a plain step",
+    "bonus_counted": "bonus counted",
 }
 _BONUS = {"not said": "unknown", "yes": "yes", "no": "no"}
 _YOURS = "your claim"
@@ -106,7 +115,7 @@ class ClaimAudit(Widget):
         try:
             return claim_audits(pd.DataFrame([row]))[_YOURS], ""
         except ValueError as error:
-            return None, str(error).removeprefix(f"Claim {_YOURS!r}: ")
+            return None, _in_words(str(error).removeprefix(f"Claim {_YOURS!r}: "))
 
     # -- what is shown --------------------------------------------------------------------
 
@@ -131,7 +140,7 @@ class ClaimAudit(Widget):
         found, problem = self._read()
         if found is None:
             return [problem]
-        failed = [finding.sentence for finding in found.findings if not finding.ok]
+        failed = [_in_words(finding.sentence) for finding in found.findings if not finding.ok]
         verdict = found.verdict.capitalize()
         said = [f"{verdict}: {failed[0]}" if failed else f"{verdict}."]
         return [
@@ -143,7 +152,12 @@ class ClaimAudit(Widget):
 
     def extra(self) -> str:
         found = self.audit
-        return "" if found is None else found._repr_html_()
+        if found is None:
+            return ""
+        return (
+            "<details><summary>every check, and what follows</summary>"
+            f"{_in_words(found._repr_html_())}</details>"
+        )
 
     def parts(self) -> list[ipywidgets.Widget]:
         controls = dict(self.controls)
@@ -151,10 +165,10 @@ class ClaimAudit(Widget):
         grid = ipywidgets.GridBox(
             [*controls.values(), last],
             layout=ipywidgets.Layout(
-                width="100%", grid_template_columns="repeat(auto-fill, minmax(260px, 1fr))"
+                width="100%", grid_template_columns="repeat(auto-fill, minmax(300px, 1fr))"
             ),
         )
-        return [first, grid, self.alert, self.text, self.plot]
+        return [first, grid, self.alert, self.plot, self.text]
 
 
 def _field(text: str, hint: str) -> ipywidgets.Text:
@@ -164,9 +178,15 @@ def _field(text: str, hint: str) -> ipywidgets.Text:
         placeholder=f"such as {hint}",
         description=label(text),
         continuous_update=False,
-        style={"description_width": "150px"},
-        layout=ipywidgets.Layout(width="250px"),
+        style={"description_width": "180px"},
+        layout=ipywidgets.Layout(width="290px"),
     )
+
+
+def _in_words(text: str) -> str:
+    """Text with the names of fields as words."""
+    names = "|".join(name for name in _SAID if "_" in name)
+    return re.sub(rf"\b({names})\b", lambda found: _SAID[found[1]], text)
 
 
 def _rows(claims: pd.DataFrame) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from specviz.widgets.capacity_planner import CapacityPlanner
 from specviz.widgets.claim_audit import ClaimAudit
 from specviz.widgets.drafter_race import DrafterRace
 from specviz.widgets.entropy_lens import EntropyLens
-from specviz.widgets.explorer import need_trace
+from specviz.widgets.explorer import furthest, need_trace
 from specviz.widgets.k_explorer import KExplorer
+from specviz.widgets.own_trees import misfit, need_trees
 from specviz.widgets.policy_race import PolicyRace
 from specviz.widgets.round_stepper import RoundStepper
 from specviz.widgets.token_strip import TokenStrip
@@ -137,9 +138,9 @@ def dashboard(
     trace
         Any trace; a tab that needs what it lacks says so.
     trees
-        The target's own likeliest paths, for the trees and the bounds.
+        The target's own likeliest paths in `trace` or `beside`, for the trees and the bounds.
     beside
-        A capture of the other kind (sampled beside greedy), for the bounds.
+        A capture of the other kind (sampled beside greedy), for the bounds and its own trees.
     cost
         Cost models to choose from, first the one to start with.
 
@@ -151,7 +152,7 @@ def dashboard(
     Raises
     ------
     ValueError
-        When `trace` is no trace.
+        When `trace` is no trace, or `trees` are none.
 
     Examples
     --------
@@ -160,15 +161,25 @@ def dashboard(
     'the text'
     """
     need_trace(trace)
+    need_trees(trees)
+    theirs = None  # the capture that the trees are of, where it is not `trace`
+    if trees is not None and beside is not None and not misfit(trees, need_trace(beside)):
+        theirs = beside
+
+    @cache
+    def best() -> str | None:
+        """The drafter that every tab starts with."""
+        return furthest(trace, trace.drafters) if trace.drafters else None
+
     costs = (cost,) if isinstance(cost, CostModel) else tuple(cost)
     return Dashboard(
         {
-            "the text": lambda: TokenStrip(trace),
-            "rounds": lambda: RoundStepper(trace),
-            "entropy": lambda: EntropyLens(trace),
+            "the text": lambda: TokenStrip(trace, drafter=best()),
+            "rounds": lambda: RoundStepper(trace, drafter=best()),
+            "entropy": lambda: EntropyLens(trace, drafter=best()),
             "draft length": lambda: KExplorer(trace, cost=costs),
             "drafters": lambda: DrafterRace(trace),
-            "trees": lambda: TreeLab(trace, trees=trees),
+            "trees": lambda: TreeLab(trace, theirs, trees=trees),
             "policies": lambda: PolicyRace(trace, cost=costs),
             "bounds": lambda: BoundsLab(trace, beside, trees=trees),
             "capacity": lambda: CapacityPlanner(trace, cost=costs),

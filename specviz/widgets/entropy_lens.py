@@ -211,9 +211,8 @@ class EntropyLens(Widget):
         ]
 
     def _body(self) -> str:
-        figure = super()._body().partition("</h1>")
         strip = strip_page_html(self.strips.tokens(self["seq"]), self.paint, 1, self._points)
-        return f"<h1>{escape(self.title)}</h1>{strip}{figure[2]}"
+        return f"<h1>{escape(self.title)}</h1>{self._still()}{strip}{self._prose()}"
 
 
 def _steps(table: pd.DataFrame) -> pd.DataFrame:

@@ -183,7 +183,7 @@ def _best(best: dict[str, Any]) -> str:
         low, high = best["k_low"], best["k_high"]
         spread = f" Over resampled prompts the fastest k is {low}"
         spread += f" to {high}" if high > low else ""
-        spread += f"; {best['k_share']:.0%} of them agree with this one."
+        spread += f"; {100 * best['k_share']:.0f} % of them agree with this one."
     if not best["k"]:
         return (
             "Best k: 0, do not draft. No length is surely faster than plain decoding; the "

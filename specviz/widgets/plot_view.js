@@ -84,8 +84,11 @@ function render({ model, el }) {
         const ink = getComputedStyle(el).color; // "" while not on the page yet
         inked = Boolean(ink);
         const font = inked ? { ...layout.font, color: ink } : layout.font;
+        // Few buttons, so that they leave the title free.
+        const buttons = ["toImage", "resetScale2d"];
+        if (layout.dragmode === "select") buttons.push("pan2d", "select2d");
         await library.react(box, data, { ...layout, font, autosize: true },
-          { displaylogo: false, responsive: true });
+          { displaylogo: false, responsive: true, modeBarButtons: [buttons] });
         if (!wired) { wired = true; wire(); }
       }
     } catch (error) {

@@ -141,6 +141,7 @@ class PolicyRace(Explorer):
         if self._found[0] != key:
             cost = self.costs.of(state)
             found = self._race(state["drafter"]).table(self.racers, cost, self.kind)
+            found.loc[1, "policy"] = str(found.loc[1, "policy"]).replace("fixed-", "fixed k = ")
             self._found = key, found
         return self._found[1]
 
@@ -170,7 +171,7 @@ class PolicyRace(Explorer):
         more = f"{number(100 * float(best['regret']), 2)} %" + ends(
             100 * best["regret_low"], 100 * best["regret_high"], " %"
         )
-        text = f"{self['kind']} text" if self.kind else "all text"
+        text = f"{self['kind'].capitalize()} text" if self.kind else "All text"
         return [
             f"Fastest: {best['policy']}, {speed} {self._unit}",
             f"It takes {more} more time than the oracle, which knows beforehand what will be "

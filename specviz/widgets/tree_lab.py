@@ -31,6 +31,7 @@ from specviz.widgets.explorer import (
     refusal,
     rows_of,
 )
+from specviz.widgets.own_trees import misfit, need_trees, place
 
 DRAFTED, OWN = "drafter's trees", "target's own trees"
 
@@ -42,22 +43,25 @@ class TreeLab(Explorer):
     ----------
     trace
         A greedy capture with trees; of another trace the widget says what is missing.
+    beside
+        The sampled capture that `trees` are of; left out where `trace` is that one.
     trees
         The target's own likeliest paths (`specviz.capture_tree_ceiling`), which hold tokens,
-        parents and path probabilities; `trace` then gives the texts of their tokens.
+        parents and path probabilities. Lengths are then what is expected from their anchors on.
     drafter
         Whose trees; by default the one that gets furthest.
     kind
         Content type; None takes all prompts together.
     nodes
-        Node budget.
+        Node budget; by default 16, or as many as there are.
     draws
         Resamples of prompts behind every interval.
 
     Raises
     ------
     ValueError
-        When there is no such content type, the drafter has no trees here, or `trees` are none.
+        When there is no such content type, the drafter has no trees here, or `trees` are none or
+        of other texts than the capture.
 
     Examples
     --------
@@ -72,18 +76,21 @@ class TreeLab(Explorer):
     def __init__(
         self,
         trace: Trace,
+        beside: Trace | None = None,
         *,
         trees: TargetTrees | None = None,
         drafter: str | None = None,
         kind: str | None = None,
-        nodes: int = 16,
+        nodes: int | None = None,
         draws: int = DRAWS,
     ) -> None:
-        if trees is not None and not isinstance(trees, TargetTrees):
-            raise ValueError(
-                f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
-            )
-        self.trace, self.trees = need_trace(trace), trees
+        self.trace, self.trees = need_trace(trace), need_trees(trees)
+        self.texts = trace if beside is None else need_trace(beside)  # of the target's own trees
+        if beside is not None and trees is None:
+            raise ValueError("beside is the capture that trees are of: give trees=, too.")
+        apart = "" if trees is None else misfit(trees, self.texts)
+        if apart:
+            raise ValueError(apart)
         self.draws = whole("draws", draws, least=1)
         why = refusal(lambda: require_capture(trace))
         self.holders = [name for name in trace.drafters if trace.meta.trees.get(name)]
@@ -98,11 +105,11 @@ class TreeLab(Explorer):
         self._curve = lru_cache(maxsize=64)(self._lengths)
         super().__init__(lambda: self._controls(drafter, kind, nodes), why if trees is None else "")
 
-    def _controls(self, drafter: str | None, kind: str | None, nodes: int) -> dict[str, Any]:
+    def _controls(self, drafter: str | None, kind: str | None, nodes: int | None) -> dict[str, Any]:
         sources = [DRAFTED] * bool(self.holders) + [OWN] * (self.trees is not None)
         names = self.holders or ["none"]
         name = drafter or furthest(self.trace, names) if self.holders else names[0]
-        kinds = kinds_of(self.trace)
+        kinds = kinds_of(self.trace if self.holders else self.texts)
         one_of("kind", kind or EVERY, [EVERY, *kinds.values()])
         builders = self._builders(name)
         made = {
@@ -117,6 +124,7 @@ class TreeLab(Explorer):
         self.controls = made  # the rest depends on what is chosen
         self._fit()
         top = made["nodes"].max
+        nodes = min(16, top) if nodes is None else nodes
         if not 1 <= nodes <= top:
             raise ValueError(f"nodes must be from 1 to {top} here, not {nodes!r}.")
         made["nodes"].value = max(nodes, made["nodes"].min)
@@ -130,8 +138,13 @@ class TreeLab(Explorer):
         return bool(self["source"] == OWN)
 
     @property
+    def shown(self) -> Trace:
+        """The trace whose text is shown: the trees' own, or the drafter's."""
+        return self.texts if self.own else self.trace
+
+    @property
     def lengths(self) -> pd.DataFrame:
-        """Tokens per round of every shape and budget, the chosen one among them."""
+        """Tokens of every shape and budget: per round, or of the target's own trees expected."""
         extra = 0 if self.own else self["nodes"]
         return self._curve(self.own, self["drafter"], self["builder"], self.kind, extra)
 
@@ -168,7 +181,7 @@ class TreeLab(Explorer):
             size = int(shape["nodes"])
             least = 1 if shape["nested"] else size
         _bounds(made["nodes"], least, size)
-        rows = self.trace.sequences
+        rows = self.shown.sequences
         if self.kind is not None:
             rows = rows[rows["content_type"] == self.kind]
         if self.own and self.trees is not None:
@@ -179,7 +192,7 @@ class TreeLab(Explorer):
             for row in rows.to_dict("records")
         } or {"no text": -1}
         pairs = options_of(options)
-        if [p[1] for p in pairs] != [p[1] for p in made["seq"].options]:
+        if pairs != [*made["seq"].options]:
             kept = made["seq"].value
             made["seq"].options = pairs
             if kept in options.values():
@@ -220,7 +233,7 @@ class TreeLab(Explorer):
         if self.own and self.trees is not None:
             found = self.trees.anchors
             mine = (found["seq"] == self["seq"]) & (found["anchor"] == self.anchor)
-            return target_nodes(self.trees, int(np.flatnonzero(mine)[0]), self["nodes"], self.trace)
+            return target_nodes(self.trees, int(np.flatnonzero(mine)[0]), self["nodes"], self.texts)
         return captured_nodes(
             self.trace, self["drafter"], self["builder"], self["seq"], self.anchor, self["nodes"]
         )
@@ -232,20 +245,32 @@ class TreeLab(Explorer):
             self.nodes,
             (row["builder"], row["nodes"]),
             kind=self.kind or "all",
-            whose="the target itself" if self.own else self["drafter"],
+            whose=f"the target itself, {self._place(row)}" if self.own else self["drafter"],
+            unit="expected tokens" if self.own else "tokens per round",
         )
+
+    def _place(self, row: dict[str, Any]) -> str:
+        """Where the anchors of the target's own trees are."""
+        return "" if self.trees is None else place(self.trees, row["builder"], row["nodes"])
 
     def sentences(self) -> list[str]:
         row, table = self.row, self.lengths
         length = number(float(row["tokens_per_round"])) + ends(row["low"], row["high"])
-        said = [f"{row['builder']}, {row['nodes']} nodes: {length} tokens per round"]
+        what = f"tokens expected, {self._place(row)}" if self.own else "tokens per round"
+        said = [f"{row['builder']}, {row['nodes']} nodes: {length} {what}"]
         prompts = counted(row["n_prompts"], "prompt")
         if self.own:
             said.append(
-                "No fixed tokens can do better: expected over the target's own distribution, bonus "
-                f"counted, mean over {counted(row['n_anchors'], 'anchor')} of {prompts}; 95 % "
-                "intervals resample prompts. It binds sampled targets, not greedy ones."
+                "No fixed tokens do better from the same anchors: expected over the target's own "
+                f"distribution, bonus counted, mean over {counted(row['n_anchors'], 'anchor')} of "
+                f"{prompts}; 95 % intervals resample prompts. It binds sampled targets, not greedy "
+                "ones."
             )
+            if not row["on_policy"]:
+                said.append(
+                    "These anchors are not those at which its rounds would begin, so this is not "
+                    "tokens per round."
+                )
         else:
             chains = table[table["builder"] == CHAIN]
             best = chains.iloc[int(chains["tokens_per_round"].to_numpy().argmax())]
@@ -266,7 +291,7 @@ class TreeLab(Explorer):
         if nodes.empty:
             return ["There is no tree of this text."]
         held = int(nodes["on_path"].sum())
-        before = text_before(self.trace, self["seq"], self.anchor)
+        before = text_before(self.shown, self["seq"], self.anchor)
         said = [
             f"The tree after “{before}” holds {held} of the text's own next tokens, so a round "
             f"here would emit {held + 1}."

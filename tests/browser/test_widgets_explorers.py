@@ -176,7 +176,7 @@ def test_typing_a_claim(lab):
     area.get_by_text("Inconsistent: A speed-up").wait_for()
     field.fill("<b>fast</b>")
     field.press("Enter")
-    area.get_by_text("tokens_per_second is a number such as 7.4").wait_for()
+    area.get_by_text("tokens per second is a number such as 7.4").wait_for()
     assert area.locator("b", has_text="fast").count() == 0
     field.fill("36")
     field.press("Enter")

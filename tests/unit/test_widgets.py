@@ -138,6 +138,7 @@ def test_the_bundle_has_something_for_every_front_end():
 def test_a_page_holds_plotly_once_and_loads_nothing(tmp_path):
     page = Doubler(n=2).to_html(tmp_path / "page.html")
     assert page.count("plotly.js v") == 1
+    assert '"modeBarButtons": [["toImage", "resetScale2d"]]' in page
     assert "default-src 'none'" in page
     assert "<script src" not in page
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
@@ -332,6 +333,8 @@ def test_brushing_one_shows_in_the_other(trace):
     own = lens.own
     expected = own[own["t"].isin([2, 3, 4])]["accepted"].mean()
     assert lens.words()[0].startswith(f"{expected:.2f} accepted where brushed")
+    page = lens.to_html()
+    assert page.index('<div class="plot">') < page.index('class="sv-strip-here"')
     lens.set(kind="prose")
     assert lens.strip.marked == []
     assert set(lens.curve["content_type"]) == {"prose"}

@@ -8,13 +8,14 @@ import pytest
 
 import specviz as sv
 from specviz.analysis import length_by_nodes, survival_by
+from specviz.analysis.ceilings.tree import tree_ceiling
 from specviz.analysis.levers.race import Race
 from specviz.analysis.levers.tree_nodes import captured_nodes, target_nodes
 from specviz.analysis.levers.tree_sweep import TreeSweep
 from specviz.analysis.replays.prepared import PreparedK
 from specviz.figures.bounds import plot_bounds
 from specviz.figures.capacity import plot_capacity
-from specviz.figures.k_choice import plot_k_choice
+from specviz.figures.k_choice import HELD, plot_k_choice
 from specviz.figures.nothing import plot_nothing
 from specviz.figures.policy_race import plot_policy_race
 from specviz.figures.tree_lab import plot_tree_lab
@@ -51,28 +52,39 @@ def trees():
     return sv.bundled_trace("smollm2-trees")
 
 
-@pytest.fixture(scope="module")
-def own(trees):
-    """Two trees of the target, at anchors of `trees`: 5 nodes each, one of them hostile."""
+def trees_of(trace, follow=None):
+    """Two trees of the target, at the fourth tokens of a trace's first texts: 5 nodes each."""
     rows = []
-    for seq in trees.sequences["seq"].head(2):
-        row = trees.sequences.set_index("seq").loc[seq]
+    for row in trace.sequences.head(2).to_dict("records"):
+        mine = trace.positions[trace.positions["seq"] == row["seq"]].sort_values("t")
+        text = mine["token_id"].tolist()
         rows.append(
             {
-                "seq": int(seq),
+                "seq": int(row["seq"]),
                 "prompt_id": row["prompt_id"],
                 "content_type": row["content_type"],
                 "anchor": 3,
                 "entropy": 1.0,
-                "token": [1, 2, 3, 4, 5],
+                "token": [text[4], 2, 3, text[5], 5],
                 "parent": [-1, 0, -1, 0, 1],
                 "chance": [0.6, 0.4, 0.3, 0.15, 0.1],
                 "node_entropy": [1.0] * 5,
                 "realised": [0, 3],
             }
         )
-    meta = {"target": {"name": "t"}, "nodes": 5, "depth": 3, "follow": 0, "sampling": {}}
+    target = dict(trace.meta.target)
+    meta = {"target": target, "nodes": 5, "depth": 3, "follow": follow, "sampling": {}}
     return trees_of_rows(meta, rows)
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    return sv.bundled_trace("smollm2-sampled")
+
+
+@pytest.fixture(scope="module")
+def own(sampled):
+    return trees_of(sampled)
 
 
 # -- KExplorer ---------------------------------------------------------------------------------
@@ -172,6 +184,7 @@ def test_the_race_is_regret(trace):
 def test_policy_race_races_what_it_is_given(trace):
     widget = PolicyRace(trace, {"mine": FixedK(1)}, drafter="ngram", kind="code", draws=FEW)
     assert "mine" in widget.table["policy"].tolist()
+    assert widget.table["policy"].iloc[1].startswith("best fixed k = ")
     assert widget.table["regret"].min() >= -1e-9
     widget.set(k=6)
     found = widget.table.set_index("policy").loc["fixed k = 6", "tokens_per_round"]
@@ -220,8 +233,9 @@ def test_tree_lab_shows_a_budget_and_a_tree(trees):
     assert widget.nodes["chance"].isna().all()
 
 
-def test_tree_lab_draws_the_targets_own_tree(trees, own):
-    widget = TreeLab(trees, trees=own, nodes=4, draws=FEW)
+def test_tree_lab_draws_the_targets_own_tree(trees, sampled, own):
+    widget = TreeLab(trees, sampled, trees=own, nodes=4, draws=FEW)
+    assert widget.figure.layout.yaxis.title.text == "tokens per round (bonus counted)"
     widget.set(source=OWN_TREES)
     assert widget["nodes"] == 4
     assert widget.row["builder"] == "tree"
@@ -231,8 +245,60 @@ def test_tree_lab_draws_the_targets_own_tree(trees, own):
     assert nodes["on_path"].tolist() == [True, False, False, True]
     edges = next(d for d in widget.figure.data if d.mode == "lines" and d.xaxis == "x2")
     assert len(edges.x) == 3 * 4
-    assert target_nodes(own, 0, 3, None)["text"].tolist() == ["#1", "#2", "#3"]
+    assert target_nodes(own, 0, 3, None)["text"].tolist()[1:] == ["#2", "#3"]
     assert "sampled targets" in " ".join(widget.words())
+    # The mean is over random anchors: not one word of it says tokens per round.
+    assert widget.words()[0].endswith("tokens expected, at random places")
+    assert "not tokens per round" in " ".join(widget.words())
+    assert widget.figure.layout.yaxis.title.text == "expected tokens (bonus counted)"
+    assert "per round" not in widget.figure.layout.title.text
+    texts = sampled.positions[sampled.positions["seq"] == widget["seq"]].sort_values("t")["text"]
+    assert f"“{''.join(texts.head(4))}”" in " ".join(widget.words())
+    alone = TreeLab(sampled, trees=own, nodes=4, draws=FEW)
+    assert alone.row["tokens_per_round"] == widget.row["tokens_per_round"]
+
+
+def test_the_rounds_of_the_best_tree_are_rounds(sampled):
+    widget = TreeLab(sampled, trees=trees_of(sampled, follow=4), nodes=4, draws=FEW)
+    assert widget.words()[0].endswith("tokens expected, over its own rounds")
+    assert "not tokens per round" not in " ".join(widget.words())
+    widget.set(nodes=2)
+    assert widget.words()[0].endswith("at the places that rounds of the best tree of 4 visit")
+
+
+def test_trees_of_other_texts_are_refused(trees, sampled, own):
+    with pytest.raises(ValueError, match="this trace is greedy"):
+        TreeLab(trees, trees=own)
+    other = with_meta(sampled, target={**sampled.meta.target, "fingerprint": "other"})
+    with pytest.raises(ValueError, match="of another target"):
+        TreeLab(other, trees=own)
+    with pytest.raises(ValueError, match="of other prompts"):
+        TreeLab(sampled.select(content_type="maths"), trees=own)
+    rows = own.anchors.to_dict("records")
+    rows[1]["token"] = [rows[1]["token"][0] + 1, 2, 3, 4, 5]
+    changed = trees_of_rows(own.meta, rows)
+    for make in (TreeLab, BoundsLab):
+        with pytest.raises(ValueError, match="of another text of 'code-02'"):
+            make(sampled, trees=changed)
+    with pytest.raises(ValueError, match="give trees="):
+        TreeLab(trees, sampled)
+    with pytest.raises(ValueError, match="holds no trees of a target"):
+        dashboard(trees, trees=3)
+
+
+def test_the_dashboard_hands_trees_the_texts_they_are_of(trees, sampled, own):
+    lab = dashboard(trees, trees=own, beside=sampled).open("trees")
+    assert lab.texts is sampled
+    assert lab.holders == ["eagle", "lm", "ngram"]
+    assert dashboard(sampled, trees=own).open("trees").texts is sampled
+    with pytest.raises(ValueError, match="this trace is greedy"):
+        dashboard(trees, trees=own).open("trees")
+
+
+def test_every_tab_starts_with_one_drafter(trees):
+    board = dashboard(trees)
+    for tab in ("the text", "rounds", "entropy", "draft length"):
+        assert board.open(tab)["drafter"] == "lm", tab
 
 
 def test_a_tree_that_is_not_there_is_refused(trees):
@@ -294,6 +360,33 @@ def test_bounds_lab_keeps_settings_apart():
         BoundsLab(greedy, k=8)
 
 
+def test_the_ceiling_of_k_tokens_is_of_k(sampled):
+    code = sampled.select(content_type="code", drafter="lm")
+    trees = sv.bundled.bundled_target_trees("anchors-16")
+    widget = BoundsLab(code, trees=trees, k=10, kind="code", draws=20)
+    wanted = tree_ceiling(trees, [10], draws=20)
+    wanted = wanted[wanted["content_type"] == "code"].set_index("shape")["at_most"]
+    for k, left in ((10, wanted), (3, None)):
+        rows = widget.set(k=k).panels["sampled target"].set_index("bound")["value"]
+        found = {name: rows[name] for name in rows.index if name.startswith("best ")}
+        names = [f"best {shape} of {k} fixed tokens, at random places" for shape in wanted.index]
+        assert list(found) == names
+        if left is not None:
+            np.testing.assert_allclose(list(found.values()), left)
+    assert "at random places)" in widget.words()[0]
+    assert "at random places)" in widget.figure.layout.title.text.replace("<br>", " ")
+    assert "begin elsewhere" in " ".join(widget.words())
+    few = BoundsLab(code, trees=trees_of(code), k=4, draws=20)  # 5 nodes to depth 3
+    names = few.panels["sampled target"]["bound"].tolist()
+    assert [n for n in names if n.startswith("best ")] == [
+        "best tree of 4 fixed tokens, at random places of 2 of 18 prompts"
+    ]
+    assert "3 tokens deep" in " ".join(few.words())
+    few.set(k=6)
+    assert not [n for n in few.panels["sampled target"]["bound"] if n.startswith("best ")]
+    assert "have 5 nodes" in " ".join(few.words())
+
+
 def test_bounds_need_a_panel():
     with pytest.raises(ValueError, match="no panel"):
         plot_bounds({})
@@ -339,6 +432,12 @@ def test_claim_audit_reads_the_fields():
     assert "at least one figure" in widget.words()[0]
     widget.set(speedup=ATTACK)
     assert "<script>window" not in widget.to_html()
+    widget.set(speedup="", tokens_per_second="x")
+    assert widget.words()[0].startswith("tokens per second is a number")
+    for claim in widget.claims["id"]:
+        said = " ".join(widget.set(claim=claim).words()) + widget.extra()
+        assert not [name for name in widget.state if "_" in name and name in said], claim
+        assert widget.extra().startswith("<details>")
     with pytest.raises(ValueError, match="no public claim"):
         ClaimAudit("nobody")
 
@@ -385,17 +484,18 @@ def test_what_is_no_trace_is_refused(trace, kind):
         kind(trace, draws=0)
 
 
-def test_hostile_text_stays_text(own):
+def test_hostile_text_stays_text():
     hostile = hostile_trace()
     assert "vocab_size" in BoundsLab(hostile).words()[0]
     hostile = with_meta(hostile, target={**hostile.meta.target, "vocab_size": 50})
+    drawn = with_meta(hostile, sampling={"temperature": 1.0, "top_k": 0, "top_p": 1.0})
     made = [
         KExplorer(hostile, draws=20),
         PolicyRace(hostile, {ATTACK: FixedK(1)}, draws=20),
         DrafterRace(hostile, draws=20),
         CapacityPlanner(hostile, draws=20),
         BoundsLab(hostile, draws=20),
-        TreeLab(hostile, trees=own, draws=20, nodes=5),
+        TreeLab(drawn, trees=trees_of(drawn), draws=20, nodes=5),
     ]
     for widget in made:
         page = widget.to_html()
@@ -448,6 +548,9 @@ def test_k_choice_holds_out_one_k(trace):
     found = ready.priced(MEASURED, "code")
     figure = plot_k_choice(found.curve, found.best, 3, ready.points(MEASURED), kind="code")
     star = next(d for d in figure.data if d.name == "best k")
+    on_top = plot_k_choice(found.curve, found.best, found.best["k"]).data[-1]
+    assert on_top.name == "best k"
+    assert on_top.marker.size > HELD
     assert (star.x[0], star.y[0]) == (found.best["k"], found.best["speedup"])
     even = next(d for d in figure.data if d.name.startswith("break-even"))
     np.testing.assert_allclose(even.y, found.curve["step_ratio"])
@@ -472,8 +575,11 @@ def test_the_race_puts_the_fastest_on_top():
     )
     figure = plot_policy_race(table)
     assert figure.layout.yaxis.ticktext == ("oracle", "quick", "slow")
-    assert list(figure.data[1].x) == [0.0, 0.5, 2.0]
-    assert figure.layout.title.text.startswith("all, mine: quick is the fastest, and takes 50 %")
+    assert list(figure.data[1].x) == [0.0, 50.0, 200.0]
+    assert figure.layout.xaxis2.ticksuffix == " %"
+    assert figure.layout.title.text.startswith(
+        "all text, mine: quick is the fastest, and takes 50 %"
+    )
 
 
 def test_a_tree_is_laid_out_without_crossings():
@@ -513,6 +619,8 @@ def test_capacity_draws_its_promises(trace):
     figure = plot_capacity(plan.table, plain, speed=20.0, wait=0.1)
     lines = [(shape.xref, shape.x0) for shape in figure.layout.shapes]
     assert lines == [("x", 1 / plain), ("x2", 1000 * plain), ("x", 20.0), ("x2", 100.0)]
+    named = [shape.name for shape in figure.layout.shapes if shape.showlegend]
+    assert named == ["plain decoding", "promised (SLA)"]
     assert figure.data[-2].x[0] == pytest.approx(plan.table["tokens_per_second"].iloc[-1])
 
 
