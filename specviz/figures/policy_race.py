@@ -51,7 +51,7 @@ def plot_policy_race(
         ("regret", "regret_low", "regret_high", "x2", ".1%"),
     ):
         figure.add_scatter(
-            x=ranked[value],
+            x=ranked[value].tolist(),
             y=place,
             mode="markers",
             marker={"symbol": hollow, "size": 10, "color": _MARK, "line": {"width": 2}},
