@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -78,6 +80,20 @@ class Anchors:
         if by not in GROUPS:
             raise ValueError(f"by must be 'content_type' or 'prompt_id', not {by!r}.")
         return self.content_type if by == "content_type" else self.prompt_id
+
+    @cached_property
+    def cells(self) -> tuple[NDArray[np.intp], pd.MultiIndex]:
+        """Per sequence its cell, shape [S] (-1: no round), and every cell's kind and prompt."""
+        some, codes = self.n > 1, np.full(len(self.n), -1)
+        pairs = [self.content_type[some], self.prompt_id[some]]
+        codes[some], cells = pd.factorize(pd.MultiIndex.from_arrays(pairs))
+        return codes, pd.MultiIndex.from_tuples(list(cells), names=list(GROUPS))
+
+    @cached_property
+    def drafted_by_k(self) -> Ints:
+        """Rounds of every fixed k = 0..K by the tokens they draft, shape [K + 1, K + 1]."""
+        drafted = (fixed_rounds(self, k)[1] for k in range(self.k + 1))
+        return np.stack([np.bincount(each, minlength=self.k + 1) for each in drafted])
 
 
 def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:

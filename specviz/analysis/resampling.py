@@ -235,9 +235,7 @@ def expanded_tail(level: float, n_prompts: int) -> float:
     [0.0057, 0.015, 0.0231, 0.025]
     """
     _check_level(level)
-    n = whole("n_prompts", n_prompts, least=2)
-    t = stats.t.ppf((1 + level) / 2, n - 1)
-    return float(stats.norm.cdf(-np.sqrt(n / (n - 1)) * t))
+    return _tail(float(level), whole("n_prompts", n_prompts, least=2))
 
 
 def check_resampling(level: object, draws: object, seed: object) -> None:
@@ -251,6 +249,12 @@ def check_resampling(level: object, draws: object, seed: object) -> None:
     _check_level(level)
     whole("draws, the number of resamples,", draws, least=1)
     whole("seed", seed, least=0)
+
+
+@lru_cache(maxsize=1024)
+def _tail(level: float, n: int) -> float:
+    t = stats.t.ppf((1 + level) / 2, n - 1)
+    return float(stats.norm.cdf(-np.sqrt(n / (n - 1)) * t))
 
 
 @lru_cache(maxsize=4)

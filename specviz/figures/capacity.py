@@ -69,11 +69,10 @@ def plot_capacity(
     for place, row in enumerate(records(table)):
         kind = str(row["content_type"])
         colour = INK if kind == _MIX else tint[kind]
-        one = pd.DataFrame([row])
         for value, scale, axis in (("tokens_per_second", 1, "x"), ("latency_p95", 1000, "x2")):
-            at, low, high = (scale * one[value + end] for end in ("", "_low", "_high"))
+            at, low, high = (scale * float(row[value + end]) for end in ("", "_low", "_high"))
             figure.add_scatter(
-                x=at,
+                x=[at],
                 y=[place],
                 mode="markers",
                 marker={
@@ -81,12 +80,9 @@ def plot_capacity(
                     "size": 16 if kind == _MIX else 10,
                     "color": colour,
                 },
-                error_x=bars(at, low, high, colour),
+                error_x=bars([at], [low], [high], colour),
                 showlegend=False,
-                customdata=[
-                    f"{escape(kind)}: {number(float(low.iloc[0]))} to "
-                    f"{number(float(high.iloc[0]))}<br>{counts(row)}"
-                ],
+                customdata=[f"{escape(kind)}: {number(low)} to {number(high)}<br>{counts(row)}"],
                 hovertemplate="%{x:.3g}<br>%{customdata}<extra></extra>",
                 xaxis=axis,
             )

@@ -61,7 +61,7 @@ def plot_drafter_race(
     rest = rest[rest["drafter"].isin(drafters)]
     figure = go.Figure()
     figure.add_scatter(
-        x=rest["tokens_per_round"],
+        x=rest["tokens_per_round"].tolist(),
         y=[drafters.index(str(name)) for name in rest["drafter"]],
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 12, "color": "rgba(128,128,128,0.8)"},
@@ -72,13 +72,13 @@ def plot_drafter_race(
     )
     for place, row in enumerate(records(mine)):
         name = str(row["drafter"])
-        one = pd.DataFrame([row])
+        at, low, high = (float(row[end]) for end in ("tokens_per_round", "low", "high"))
         figure.add_scatter(
-            x=one["tokens_per_round"],
+            x=[at],
             y=[place],
             mode="markers",
             marker={"symbol": mark[name], "size": 11, "color": tint[name]},
-            error_x=bars(one["tokens_per_round"], one["low"], one["high"], tint[name]),
+            error_x=bars([at], [low], [high], tint[name]),
             name=escape(name),
             legendgroup=escape(name),
             showlegend=False,
@@ -90,8 +90,8 @@ def plot_drafter_race(
             figure.add_trace(band(part, "depth", tint[name]).update(xaxis="x2", yaxis="y2"))
         risk = part["at_risk"] if "at_risk" in part else pd.Series(FEW, part.index)
         figure.add_scatter(
-            x=part["depth"],
-            y=part["survival"],
+            x=part["depth"].tolist(),
+            y=part["survival"].tolist(),
             mode="lines+markers",
             line={"color": tint[name], "width": 2.2},
             marker={"symbol": [mark[name] + "-open" * (n < FEW) for n in risk], "size": 7},

@@ -54,7 +54,7 @@ def plot_policy_race(
         part = ranked[[value, low, high]] * (100 if value == "regret" else 1)  # in per cent
         end = " %" if value == "regret" else ""
         figure.add_scatter(
-            x=part[value],
+            x=part[value].tolist(),
             y=place,
             mode="markers",
             marker={"symbol": hollow, "size": 10, "color": _MARK, "line": {"width": 2}},

@@ -150,13 +150,18 @@ def band(part: pd.DataFrame, x: str, colour: str) -> go.Scatter:
     )
 
 
-def bars(value: pd.Series, low: pd.Series, high: pd.Series, colour: str) -> dict[str, Any]:
+def bars(
+    value: Sequence[float] | pd.Series,
+    low: Sequence[float] | pd.Series,
+    high: Sequence[float] | pd.Series,
+    colour: str,
+) -> dict[str, Any]:
     """An interval around points, as plotly's error_x or error_y."""
     return {
         "type": "data",
         "symmetric": False,
-        "array": high - value,
-        "arrayminus": value - low,
+        "array": [end - at for at, end in zip(value, high, strict=True)],
+        "arrayminus": [at - end for at, end in zip(value, low, strict=True)],
         "thickness": 1.4,
         "width": 3,
         "color": colour,

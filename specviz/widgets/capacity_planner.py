@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 
 from specviz.analysis.anchors import require_capture
 from specviz.analysis.replays.prepared import PreparedK
-from specviz.analysis.serving.capacity import SLA, Capacity, capacity
+from specviz.analysis.serving.capacity import SLA, Capacity, planned
+from specviz.analysis.serving.prepared import PreparedLoads
 from specviz.cost import CostModel
 from specviz.figures.capacity import plot_capacity
 from specviz.markup import counted, number, table_html
@@ -75,6 +76,7 @@ class CapacityPlanner(Explorer):
         self.costs = Costs(trace, cost)
         self.weights = {f"mix {i}": kind for i, kind in enumerate(trace.content_types)}
         self._prepared = lru_cache(maxsize=None)(lambda name: PreparedK(trace, name, draws=draws))
+        self._loads = lru_cache(maxsize=None)(lambda name: PreparedLoads(trace, name, draws=draws))
         self._found: tuple[str, Capacity | None] = ("", None)
         super().__init__(
             lambda: self._controls(drafter, mix, k), refusal(lambda: require_capture(trace))
@@ -129,15 +131,8 @@ class CapacityPlanner(Explorer):
                 raise ValueError("The mix is empty: give at least one kind of text a weight.")
             promised = self["speed"] or None, (self["wait"] or 0) / 1000 or None
             sla = SLA(promised[0], promised[1]) if any(promised) else None
-            found = capacity(
-                self.trace,
-                self.mix,
-                self.costs.of(state),
-                self.policies,
-                self["drafter"],
-                sla=sla,
-                draws=self.draws,
-            )
+            ready = self._loads(self["drafter"])
+            found = planned(ready, self.mix, self.costs.of(state), self.policies, sla)
             self._found = repr(state), found
         found_now = self._found[1]
         assert found_now is not None

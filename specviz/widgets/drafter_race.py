@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.analysis.resampling import ratio_interval
+from specviz.analysis.levers.drafters import length_of, survival_of
+from specviz.analysis.resampling import Interval, ratio_interval
 from specviz.analysis.survival.lengths import survival_by
 from specviz.figures.drafter_race import plot_drafter_race
 from specviz.markup import counted, number
@@ -57,6 +58,7 @@ class DrafterRace(Explorer):
         self.trace, self.draws = need_trace(trace), whole("draws", draws, least=1)
         self.replayed = Replayed(trace)
         self._tables = lru_cache(maxsize=None)(self._raced)
+        self._survived = lru_cache(maxsize=None)(self._survive)
         missing = ""
         if not self.replayed.can and not trace.table("rounds").num_rows:
             missing = (
@@ -94,9 +96,16 @@ class DrafterRace(Explorer):
     @property
     def survival(self) -> pd.DataFrame:
         """`survival_by` of every drafter on the chosen text."""
-        kind, parts = self.kind, []
-        for name in self._drafters(self.k):
-            rounds = self._rounds(name, self.k)
+        return self._survived(self.k, self.kind)
+
+    def _survive(self, k: int | None, kind: str | None) -> pd.DataFrame:
+        parts = []
+        for name in self._drafters(k):
+            if k is not None:
+                known = survival_of(self.replayed.at(name, k), kind, self.draws)
+                parts += [] if known is None else [known.assign(drafter=name)]
+                continue
+            rounds = self._rounds(name)
             mine = rounds if kind is None else rounds[rounds["content_type"] == kind]
             if len(mine):
                 found = survival_by(mine, None, draws=self.draws)
@@ -108,9 +117,7 @@ class DrafterRace(Explorer):
             return self.trace.drafters
         return list(dict.fromkeys(self.trace.rounds["drafter"].astype(str)))
 
-    def _rounds(self, drafter: str, k: int | None) -> pd.DataFrame:
-        if k is not None:
-            return self.replayed.at(drafter, k).rounds
+    def _rounds(self, drafter: str) -> pd.DataFrame:
         rounds = self.trace.rounds
         keys = self.trace.sequences[["seq", "prompt_id", "content_type"]]
         return rounds[rounds["drafter"].astype(str) == drafter].merge(keys, on="seq", how="left")
@@ -118,13 +125,11 @@ class DrafterRace(Explorer):
     def _raced(self, k: int | None) -> pd.DataFrame:
         rows = []
         for name in self._drafters(k):
-            rounds = self._rounds(name, k)
             for kind in kinds_of(self.trace).values():
-                mine = rounds if kind == EVERY else rounds[rounds["content_type"] == kind]
-                if mine.empty:
+                known = self._length(name, k, kind or None)
+                if known is None:
                     continue
-                sums = mine.groupby("prompt_id", sort=False)["emitted"].agg(["sum", "count"])
-                found = ratio_interval(sums["sum"], sums["count"], draws=self.draws)
+                found, n_rounds = known
                 rows.append(
                     {
                         "drafter": name,
@@ -132,11 +137,21 @@ class DrafterRace(Explorer):
                         "tokens_per_round": found.estimate,
                         "low": found.low,
                         "high": found.high,
-                        "n_rounds": len(mine),
+                        "n_rounds": n_rounds,
                         "n_prompts": found.n_prompts,
                     }
                 )
         return pd.DataFrame(rows)
+
+    def _length(self, name: str, k: int | None, kind: str | None) -> tuple[Interval, int] | None:
+        if k is not None:
+            return length_of(self.replayed.at(name, k), kind, self.draws)
+        rounds = self._rounds(name)
+        mine = rounds if kind is None else rounds[rounds["content_type"] == kind]
+        if mine.empty:
+            return None
+        sums = mine.groupby("prompt_id", sort=False)["emitted"].agg(["sum", "count"])
+        return ratio_interval(sums["sum"], sums["count"], draws=self.draws), len(mine)
 
     # -- what is shown --------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ k's do), so that another cost, or one changed policy, replays little. The number
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.replays.oracle import best_fixed, oracle, regret_intervals, seconds_by_prompt
+from specviz.analysis.replays.oracle import best_fixed, oracle, seconds_by_prompt
 from specviz.analysis.replays.replay import Replay, replay
 from specviz.analysis.resampling import (
     DRAWS,
@@ -25,7 +26,7 @@ from specviz.cost import CostModel
 from specviz.policies import FixedK, Policy
 from specviz.trace import Trace
 
-#: Sums kept for as many pairs of policy and cost model.
+#: Sums, and rows of the table, kept for as many policies and cost models.
 _KEPT = 256
 
 
@@ -56,6 +57,7 @@ class Race:
         self._level, self._draws, self._seed = level, draws, seed
         self._runs: dict[str, Replay] = {}
         self._sums: dict[tuple[str, str], pd.DataFrame] = {}
+        self._rows: dict[tuple[str, str, str | None], dict[str, Any]] = {}
         self._fixed: dict[str, FixedK] = {}
 
     def run(self, policy: Policy) -> Replay:
@@ -99,40 +101,49 @@ class Race:
             As `regret`, and when no prompt of the kind has a round.
         """
         fixed = self._best_fixed(cost)
-        sums = {"oracle": self._summed(None, cost)}
-        sums[f"best {fixed.name}"] = self._summed(fixed, cost)
-        sums |= {label: self._summed(policy, cost) for label, policy in policies.items()}
-        cells = sums["oracle"].index
-        mine = cells
+        racers: dict[str, Policy | None] = {"oracle": None, f"best {fixed.name}": fixed}
+        racers |= policies
+        return pd.DataFrame(
+            [{"policy": name, **self._row(racer, cost, kind)} for name, racer in racers.items()]
+        )
+
+    def _row(self, policy: Policy | None, cost: CostModel, kind: str | None) -> dict[str, Any]:
+        """What the table says of one policy; of the oracle, where `policy` is None."""
+        key = repr(policy), repr(cost), kind
+        if key in self._rows:
+            return self._rows[key]
+        best = self._summed(None, cost)
+        mine = best.index
         if kind is not None:
-            mine = cells[cells.get_level_values("content_type") == kind]
+            mine = mine[mine.get_level_values("content_type") == kind]
             if not len(mine):
                 raise ValueError(f"No text of {kind!r} has a round in this capture.")
-        parts = [table.reindex(mine) for table in sums.values()]
-        spent = np.column_stack([part["seconds"] for part in parts])
-        tokens = parts[0]["tokens"].to_numpy(dtype=float)  # the same text for every policy
-        total = spent.sum(axis=0)
-        low, high = regret_intervals(spent, self._level, self._draws, self._seed)
-        slow = fast = np.full(len(parts), np.nan)
+        part = self._summed(policy, cost).reindex(mine)
+        tokens = part["tokens"].to_numpy(dtype=float)
+        spent = np.column_stack([best["seconds"].reindex(mine), part["seconds"]])
+        total, rounds = spent.sum(axis=0), int(part["rounds"].sum())
+        (slow, regret_low), (fast, regret_high) = np.full((2, 2), np.nan)
         if len(mine) > 1:
             drawn = resampled_sums(np.column_stack([tokens, spent]), self._draws, self._seed)
-            slow, fast = percentiles(drawn[:, :1] / drawn[:, 1:], self._level, len(mine))
-        rounds = np.array([part["rounds"].sum() for part in parts])
-        return pd.DataFrame(
-            {
-                "policy": list(sums),
-                "tokens_per_round": tokens.sum() / rounds,
-                "tokens_per_second": tokens.sum() / total,
-                "tokens_per_second_low": slow,
-                "tokens_per_second_high": fast,
-                "regret": total / total[0] - 1,
-                "regret_low": low[0],
-                "regret_high": high[0],
-                "cost": cost.name,
-                "n_rounds": rounds.astype(int),
-                "n_prompts": len(mine),
-            }
-        )
+            ratios = [drawn[:, 0] / drawn[:, 2], drawn[:, 2] / drawn[:, 1] - 1]
+            (slow, regret_low), (fast, regret_high) = percentiles(
+                np.column_stack(ratios), self._level, len(mine)
+            )
+        if len(self._rows) >= _KEPT:
+            self._rows.clear()
+        self._rows[key] = {
+            "tokens_per_round": tokens.sum() / rounds,
+            "tokens_per_second": tokens.sum() / total[1],
+            "tokens_per_second_low": slow,
+            "tokens_per_second_high": fast,
+            "regret": total[1] / total[0] - 1,
+            "regret_low": regret_low,
+            "regret_high": regret_high,
+            "cost": cost.name,
+            "n_rounds": rounds,
+            "n_prompts": len(mine),
+        }
+        return self._rows[key]
 
     def _summed(self, policy: Policy | None, cost: CostModel) -> pd.DataFrame:
         """Tokens, rounds and seconds of every prompt; of the oracle, where `policy` is None."""

@@ -9,11 +9,12 @@ the same cost model, one draft a round (F7.5).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.anchors import Anchors, Ints, anchors_of, fixed_rounds, require_capture
+from specviz.analysis.anchors import Anchors, Ints, anchors_of, require_capture
 from specviz.analysis.replays.replay import Replay, replay
 from specviz.analysis.replays.simulate import Rounds
 from specviz.analysis.resampling import (
@@ -207,10 +208,8 @@ def best_fixed(trace: Trace, cost: CostModel, drafter: str | None = None) -> Fix
     """
     found = []
     for anchors in _drafters(trace, drafter):
-        priced = _priced(anchors, need_cost(cost))
-        for k in range(anchors.k + 1):
-            _, drafted, _ = fixed_rounds(anchors, k)
-            found.append((float(priced[drafted].sum()), k, anchors.drafter))
+        spent = anchors.drafted_by_k @ _priced(anchors, need_cost(cost))
+        found += [(float(each), k, anchors.drafter) for k, each in enumerate(spent)]
     _, k, name = min(found, key=lambda each: each[:2])
     return FixedK(k, name)
 
@@ -218,21 +217,27 @@ def best_fixed(trace: Trace, cost: CostModel, drafter: str | None = None) -> Fix
 def _fastest(every: list[Anchors], cost: CostModel) -> tuple[Ints, Ints]:
     """Per anchor, the draft that ends its output soonest: an index into `every`, a length."""
     size = len(every[0].owner)
-    at = np.arange(size)
-    options, seconds, lands = [], [], []
+    options, seconds, emits = [], [], []
     for which, anchors in enumerate(every):
         priced = _priced(anchors, cost)
         for drafted in range(anchors.k + 1):
             options.append((which, drafted))
             seconds.append(np.where(drafted <= anchors.offered, priced[drafted], np.inf))
-            lands.append(at + 1 + np.minimum(drafted, anchors.acceptable))
-    price, land = np.stack(seconds, axis=1), np.stack(lands, axis=1)
-    # A last round lands on the next output's first anchor: what follows is the same for all.
-    togo, best = np.zeros(size + 1), np.zeros(size, dtype=np.int64)
-    for a in range(size - 1, -1, -1):
-        total = price[a] + togo[land[a]]
-        best[a] = total.argmin()
-        togo[a] = total[best[a]]
+            emits.append(1 + np.minimum(drafted, anchors.acceptable))
+    price, emit = np.stack(seconds, axis=1), np.stack(emits, axis=1)
+    # All outputs side by side, from their ends: `left` tokens are still to come at an anchor.
+    start = every[0].start
+    left = start[every[0].owner + 1] - np.arange(size)
+    order = np.argsort(left, kind="stable")
+    bounds = np.searchsorted(left[order], np.arange(1, int(left.max(initial=0)) + 2))
+    togo = np.zeros((len(bounds), len(start) - 1))  # by tokens left and sequence
+    best = np.zeros(size, dtype=np.int64)
+    for tokens, (low, high) in enumerate(pairwise(bounds), start=1):
+        at = order[low:high]
+        owner = every[0].owner[at]
+        total = price[at] + togo[tokens - emit[at], owner[:, None]]
+        best[at] = total.argmin(axis=1)
+        togo[tokens, owner] = total.min(axis=1)
     chosen = np.array(options, dtype=np.int64)[best]
     return chosen[:, 0], chosen[:, 1]
 
@@ -276,10 +281,15 @@ def _priced(anchors: Anchors, cost: CostModel) -> Floats:
 
 def seconds_by_prompt(run: Replay, cost: CostModel) -> pd.DataFrame:
     """Tokens, rounds and modelled seconds of every prompt."""
-    rounds = run.rounds
-    table = rounds.assign(tokens=rounds["emitted"], seconds=run.seconds(cost), rounds=1)
-    keys = ["content_type", "prompt_id"]
-    return table.groupby(keys, sort=False)[["tokens", "rounds", "seconds"]].sum()
+    tally = run.tally
+    return pd.DataFrame(
+        {
+            "tokens": tally.by_cell(tally.accepted + 1).astype(int),
+            "rounds": tally.by_cell(np.ones_like(tally.cell)).astype(int),
+            "seconds": tally.by_cell(tally.seconds(cost)),
+        },
+        index=tally.cells,
+    )
 
 
 def regret_intervals(spent: Floats, level: float, draws: int, seed: int) -> tuple[Floats, Floats]:

@@ -23,6 +23,7 @@ from specviz.analysis.anchors import (
     require_capture,
 )
 from specviz.analysis.replays.simulate import Rounds, check_k, chosen_drafter, simulate
+from specviz.analysis.replays.tally import Tally
 from specviz.analysis.resampling import DRAWS, LEVEL, Interval, check_resampling, ratio_interval
 from specviz.cost import CostModel, need_cost
 from specviz.policies import FixedK, Plan, Policy
@@ -86,6 +87,11 @@ class Replay:
                 ),
             }
         )
+
+    @cached_property
+    def tally(self) -> Tally:
+        """The same rounds, those that are alike counted together."""
+        return Tally.of(self._anchors, self._played)
 
     @property
     def n_rounds(self) -> int:

@@ -15,9 +15,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.replays.replay import replay
 from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling
-from specviz.analysis.serving.loads import Load, Sums, break_even, measures, shares_of, with_ends
+from specviz.analysis.serving.loads import (
+    Load,
+    Sums,
+    all_with_ends,
+    break_even,
+    measures,
+    shares_of,
+    with_ends,
+)
+from specviz.analysis.serving.prepared import PreparedLoads
 from specviz.cost import ANY, CostModel, need_cost
 from specviz.markup import escape, number, table_html
 from specviz.policies import Policy
@@ -186,34 +194,37 @@ def capacity(
     need_cost(cost)
     need_trace(trace)
     _need_sla(sla)
-    shares = shares_of(mix)
+    ready = PreparedLoads(trace, drafter, level=level, draws=draws, seed=seed)
+    return planned(ready, mix, cost, policy, sla)
+
+
+def planned(
+    ready: PreparedLoads,
+    mix: Mapping[str, float],
+    cost: CostModel,
+    policy: Policy | Mapping[str, Policy],
+    sla: SLA | None = None,
+) -> Capacity:
+    """`capacity`, of loads that are remembered between one mix and the next."""
+    shares, there = shares_of(mix), ready.trace.content_types
     policies = dict(policy) if isinstance(policy, Mapping) else dict.fromkeys(shares, policy)
     for kind in shares:
-        if kind not in trace.content_types:
+        if kind not in there:
             raise ValueError(
-                f"The trace has no {kind!r}, which is in the mix; it has "
-                f"{', '.join(trace.content_types)}."
+                f"The trace has no {kind!r}, which is in the mix; it has {', '.join(there)}."
             )
         if kind not in policies:
             raise ValueError(f"There is no policy for {kind!r}, which is in the mix.")
-    played: dict[int, tuple[str, pd.DataFrame]] = {}
-    loads = []
-    for kind, share in shares.items():
-        chosen = policies[kind]
-        if id(chosen) not in played:
-            run = replay(trace, chosen, drafter, level=level, draws=draws, seed=seed)
-            played[id(chosen)] = run.policy, run.rounds.assign(seconds=run.seconds(cost))
-        name, rounds = played[id(chosen)]
-        mine = rounds[rounds["content_type"] == kind]
-        if mine.empty:
-            raise ValueError(f"The trace has no round of {kind!r}: its answers have one token.")
-        loads.append(Load.of_rounds(kind, share, name, cost.plain_seconds, mine))
+    parts = enumerate(shares.items())
+    pairs = [ready.of(kind, share, policies[kind], cost, i) for i, (kind, share) in parts]
+    loads, again = [load for load, _ in pairs], [drawn for _, drawn in pairs]
     caption = (
         f"Modelled, one request at a time, with the cost model {cost.name} ({cost.provenance}). "
-        f"{cost.note} Tokens per round count the bonus; seconds are the model's; {100 * level:g} % "
-        "intervals resample the prompts of each kind and take the seconds and shares as exact."
+        f"{cost.note} Tokens per round count the bonus; seconds are the model's; "
+        f"{100 * ready.level:g} % intervals resample the prompts of each kind and take the seconds "
+        "and shares as exact."
     )
-    return _capacity(loads, sla, caption, level, draws, seed)
+    return _capacity(loads, again, sla, caption, ready.level)
 
 
 def capacity_from_figures(
@@ -276,18 +287,13 @@ def capacity_from_figures(
         f"From stated tokens per round (bonus counted; no n, so no interval), one request at a "
         f"time, with the cost model {cost.name} ({cost.provenance}). {cost.note}"
     )
-    return _capacity(loads, sla, caption, LEVEL, 1, 0)
+    return _capacity(loads, [None] * len(loads), sla, caption, LEVEL)
 
 
 def _capacity(
-    loads: list[Load], sla: SLA | None, caption: str, level: float, draws: int, seed: int
+    loads: list[Load], again: list[Sums | None], sla: SLA | None, caption: str, level: float
 ) -> Capacity:
     known = [Sums.of(load) for load in loads]
-    # Each kind is resampled on its own: their prompts are different ones.
-    again = [
-        Sums.of(load, draws, seed + i) if load.n_prompts > 1 else None
-        for i, load in enumerate(loads)
-    ]
     everyone = _complete(again)
     rows: list[dict[str, Any]] = []
     for i in [*range(len(loads)), None]:
@@ -300,8 +306,7 @@ def _capacity(
             "policy": ", ".join(dict.fromkeys(loads[j].policy for j in mine)),
         }
         fewest = min(loads[j].n_prompts for j in mine)
-        for name, values in measures([known[j] for j in mine]).items():
-            row |= with_ends(name, values, resampled.get(name), level, fewest)
+        row |= all_with_ends(measures([known[j] for j in mine]), resampled, level, fewest)
         turn, turns = np.array([np.nan]), None
         if i is not None and len(loads) > 1:
             turn = break_even(known[i], known[:i] + known[i + 1 :])

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from specviz.analysis.replays.replay import Replay
 from specviz.analysis.resampling import Floats, percentiles, resampled_sums
+from specviz.cost import CostModel
 from specviz.refuse import shown
 
 #: The share of tokens, or of rounds, that a "p95" leaves above itself is 5 %.
@@ -80,26 +82,57 @@ class Load:
         prompts, names = pd.factorize(rounds["prompt_id"])
         emitted = rounds["emitted"].to_numpy(dtype=float)
         seconds = rounds["seconds"].to_numpy(dtype=float)
+        once = np.ones(len(rounds))
+        return cls._of(kind, share, policy, plain, prompts, len(names), emitted, seconds, once)
 
-        def per_prompt(weights: Floats | None = None) -> Floats:
-            return np.bincount(prompts, weights, len(names)).astype(float)
+    @classmethod
+    def of_replay(
+        cls, kind: str, share: float, policy: str, cost: CostModel, run: Replay
+    ) -> Load | None:
+        """From the rounds of a replay on one kind of text; None, where it has none."""
+        tally = run.tally
+        mine, prompts, many = tally.prompts(kind)
+        if not many:
+            return None
+        emitted, times = (tally.accepted[mine] + 1).astype(float), tally.rounds[mine].astype(float)
+        seconds = tally.seconds(cost)[mine]
+        plain = cost.plain_seconds
+        return cls._of(kind, share, policy, plain, prompts, many, emitted, seconds, times)
 
-        latency, latency_tokens = _histogram(prompts, len(names), seconds / emitted, emitted)
-        wait, wait_rounds = _histogram(prompts, len(names), seconds, np.ones(len(rounds)))
+    @classmethod
+    def _of(
+        cls,
+        kind: str,
+        share: float,
+        policy: str,
+        plain: float,
+        prompts: NDArray[np.intp],
+        many: int,
+        emitted: Floats,
+        seconds: Floats,
+        times: Floats,
+    ) -> Load:
+        """Of cases [G] that occur so many `times` in a prompt each."""
+
+        def per_prompt(weights: Floats) -> Floats:
+            return np.bincount(prompts, weights, many).astype(float)
+
+        latency, latency_tokens = _histogram(prompts, many, seconds / emitted, emitted * times)
+        wait, wait_rounds = _histogram(prompts, many, seconds, times)
         return cls(
             content_type=kind,
             share=share,
             policy=policy,
             plain=plain,
-            tokens=per_prompt(emitted),
-            seconds=per_prompt(seconds),
-            rounds=per_prompt(),
+            tokens=per_prompt(emitted * times),
+            seconds=per_prompt(seconds * times),
+            rounds=per_prompt(times),
             latency=latency,
             latency_tokens=latency_tokens,
             wait=wait,
             wait_rounds=wait_rounds,
-            n_rounds=len(rounds),
-            n_prompts=len(names),
+            n_rounds=int(times.sum()),
+            n_prompts=many,
         )
 
     @classmethod
@@ -195,6 +228,25 @@ def with_ends(
     """
     low, high = (np.nan, np.nan) if resampled is None else percentiles(resampled, level, prompts)
     return {name: float(estimate[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
+
+
+def all_with_ends(
+    estimates: Mapping[str, Floats], resampled: Mapping[str, Floats], level: float, prompts: int
+) -> dict[str, float]:
+    """`with_ends` of several numbers at once; `resampled` is empty or has them all."""
+    if not resampled:
+        return {
+            key: value
+            for name, each in estimates.items()
+            for key, value in with_ends(name, each, None, level, prompts).items()
+        }
+    table = np.column_stack([resampled[name] for name in estimates])
+    row: dict[str, float] = {}
+    for (name, each), low, high in zip(
+        estimates.items(), *percentiles(table, level, prompts), strict=True
+    ):
+        row |= {name: float(each[0]), f"{name}_low": float(low), f"{name}_high": float(high)}
+    return row
 
 
 def _histogram(

@@ -183,33 +183,43 @@ def survival_by(
         event = (group["stop"] == "reject").to_numpy()
         codes, prompts = pd.factorize(group["prompt_id"])
         tried, failed = per_prompt_depth(a, event, codes, len(prompts), len(depths))
-        at_risk, rejected = tried.sum(axis=0), failed.sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            hazard = 1 - rejected / at_risk
-        survived = np.where(at_risk > 0, kaplan_meier(a, event, len(depths)), np.nan)
-        ends = np.full((4, len(depths)), np.nan)
-        if len(prompts) > 1:
-            ends = _ends(np.hstack([tried, failed]), len(depths), level, draws, seed)
-        rows.append(
-            pd.DataFrame(
-                {
-                    key: value,
-                    "depth": depths,
-                    "at_risk": at_risk.astype(int),
-                    "rejected": rejected.astype(int),
-                    "hazard_accept": hazard,
-                    "hazard_low": ends[0],
-                    "hazard_high": ends[1],
-                    "survival": survived,
-                    "low": np.where(at_risk > 0, ends[2], np.nan),
-                    "high": np.where(at_risk > 0, ends[3], np.nan),
-                    "survival_share": survival_shares(a, len(depths)),
-                    "n_rounds": len(a),
-                    "n_prompts": len(prompts),
-                }
-            )
-        )
+        found = survival_table(tried, failed, len(a), level=level, draws=draws, seed=seed)
+        found.insert(0, key, value)
+        rows.append(found)
     return _ungrouped(pd.concat(rows, ignore_index=True), by)
+
+
+def survival_table(
+    tried: Floats, failed: Floats, n_rounds: int, *, level: float, draws: int, seed: int
+) -> pd.DataFrame:
+    """The rows of `survival_by` of one group, from its sums per prompt and depth [prompts, k].
+
+    `tried` and `failed` are those of `per_prompt_depth`: all that survival rests on.
+    """
+    prompts, k = tried.shape
+    at_risk, rejected = tried.sum(axis=0), failed.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        hazard = 1 - rejected / at_risk
+    survived = np.where(at_risk > 0, np.cumprod(hazard), np.nan)
+    ends = np.full((4, k), np.nan)
+    if prompts > 1:
+        ends = _ends(np.hstack([tried, failed]), k, level, draws, seed)
+    return pd.DataFrame(
+        {
+            "depth": np.arange(1, k + 1),
+            "at_risk": at_risk.astype(int),
+            "rejected": rejected.astype(int),
+            "hazard_accept": hazard,
+            "hazard_low": ends[0],
+            "hazard_high": ends[1],
+            "survival": survived,
+            "low": np.where(at_risk > 0, ends[2], np.nan),
+            "high": np.where(at_risk > 0, ends[3], np.nan),
+            "survival_share": (at_risk - rejected) / n_rounds,  # accepted >= j: tried, not rejected
+            "n_rounds": n_rounds,
+            "n_prompts": prompts,
+        }
+    )
 
 
 def per_prompt_depth(
@@ -232,6 +242,9 @@ def _ends(sums: Floats, k: int, level: float, draws: int, seed: int) -> Floats:
     curve = np.cumprod(accept, axis=1)
     ends = np.full((4, k), np.nan)
     reached = (sums[:, :k] > 0).sum(axis=0)  # prompts that have a say in each hazard
+    if k and np.all(tried > 0) and np.all(reached == len(sums)):
+        both = percentiles(np.hstack([accept, curve]), level, len(sums))
+        return np.vstack([both[0][:k], both[1][:k], both[0][k:], both[1][k:]])
     for j in range(k):
         seen = tried[:, j] > 0
         if seen.any():
