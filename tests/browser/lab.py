@@ -146,6 +146,13 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
 
 
+def expect(locator: Any) -> Any:
+    """Playwright's expectation, which waits: views follow the kernel by a moment."""
+    from playwright.sync_api import expect as waiting
+
+    return waiting(locator)
+
+
 def watch(page: Any, complaints: list[str]) -> None:
     """Collect console errors, exceptions and requests that leave this machine."""
     page.on(

@@ -119,7 +119,7 @@ def test_the_strip_shows_what_replay_gives(lab, trace):
     said = f"{tokens_per_round(trace, sv.FixedK(2)):.2f} tokens per round in this text, k = 2"
     area.get_by_text(said).wait_for()
     rounds = sv.replay(trace, sv.FixedK(2), "lm").rounds
-    assert area.locator(".sv-live .first").count() == (rounds["seq"] == 0).sum()
+    labs.expect(area.locator(".sv-live .first")).to_have_count(int((rounds["seq"] == 0).sum()))
     lab.shot(PLACE["strip"], "widget-token-strip")
 
 
@@ -129,13 +129,13 @@ def test_a_token_tells_its_numbers(lab, trace):
     token.hover()
     row = trace.positions[(trace.positions["seq"] == 0) & (trace.positions["t"] == 5)].iloc[0]
     card = area.locator(".sv-card")
-    assert "y[5]" in card.inner_text()
-    assert f"{row['entropy']:.3g}" in card.inner_text()
+    labs.expect(card).to_contain_text("y[5]")
+    labs.expect(card).to_contain_text(f"{row['entropy']:.3g}")
     token.click()
     area.locator(".sv-live").press("ArrowRight")
     area.locator(".sv-live .t.at[data-t='6']").wait_for()
     area.locator(".sv-key").hover()  # away from the text, the pinned token stays
-    assert "y[6]" in card.inner_text()
+    labs.expect(card).to_contain_text("y[6]")
 
 
 def test_copying_the_strip_gives_the_plain_text(lab, trace):
@@ -160,7 +160,7 @@ def test_stepping_a_round(lab, trace):
     assert title.text_content() == f"Round 1 of {n}, draft: lm drafts 5 tokens"
     area.get_by_role("button", name="next").click()
     area.locator(".gtitle", has_text="verify").wait_for()
-    assert "K + 1 inputs" in area.inner_text()
+    labs.expect(area).to_contain_text("K + 1 inputs")
     area.get_by_role("button", name="next").press("Enter")
     first = rounds[rounds["seq"] == 0].iloc[0]
     area.locator(".gtitle", has_text=f"{first['accepted']} of 5 tokens accepted").wait_for()
@@ -205,7 +205,7 @@ def test_brushing_the_curve_lights_the_text(lab):
     area.get_by_text("accepted where brushed").wait_for()
     lab.settle()
     marked = area.locator(".sv-live .marked").count()
-    assert f"({marked} anchor" in area.inner_text()
+    labs.expect(area).to_contain_text(f"({marked} anchor")
     lab.shot(PLACE["lens"], "widget-entropy-lens")
 
 
@@ -217,20 +217,20 @@ def test_brushing_the_text_lights_the_curve(lab):
     for _ in range(4):
         strip.press("Shift+ArrowRight")
     area.get_by_text("(4 anchors)").wait_for()
-    assert area.locator(".sv-live .marked").count() == 4
+    labs.expect(area.locator(".sv-live .marked")).to_have_count(4)
 
 
 def test_a_live_run(lab):
     area = shown(lab, "live")
     area.get_by_role("button", name="start").click()
     area.get_by_text("sv.capture(prompts").wait_for(timeout=20_000)
-    assert area.locator(".sv-live .t").count() == 30
+    labs.expect(area.locator(".sv-live .t")).to_have_count(30)
     lab.shot(PLACE["live"], "widget-live-run")
     area.locator("textarea").fill("bad")
     area.get_by_role("button", name="start").click()
     alert = area.get_by_role("alert")
     alert.wait_for()
-    assert alert.inner_text() == "no <b>model</b> here"
+    labs.expect(alert).to_have_text("no <b>model</b> here")
 
 
 def test_a_live_run_is_stopped(lab):
@@ -258,9 +258,9 @@ def test_an_exported_page_works_alone(lab, tmp_path):
     page = lab.page.context.browser.new_page()
     labs.watch(page, lab.complaints)
     page.goto((tmp_path / "strip.html").as_uri())
-    assert page.locator(".sv-live .t").count() == 24
+    labs.expect(page.locator(".sv-live .t")).to_have_count(24)
     page.locator(".sv-live .t").nth(3).dispatch_event("pointerover")
-    assert "y[3]" in page.locator(".sv-card").inner_text()
+    labs.expect(page.locator(".sv-card")).to_contain_text("y[3]")
     assert page.evaluate("window.hit") is None
     labs.SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=labs.SCREENSHOTS / "widget-exported.png", full_page=True)
@@ -269,10 +269,10 @@ def test_an_exported_page_works_alone(lab, tmp_path):
 
 def test_hostile_text_does_not_run(lab):
     area = shown(lab, "hostile")
-    assert "{{7*7}}" in area.locator(".sv-live").inner_text()
+    labs.expect(area.locator(".sv-live")).to_contain_text("{{7*7}}")
     for token in area.locator(".sv-live .t").all()[:11]:
         token.dispatch_event("pointerover")
-    assert area.locator(".sv-strip-view :is(script, img, svg, a)").count() == 0
+    labs.expect(area.locator(".sv-strip-view :is(script, img, svg, a)")).to_have_count(0)
     stepper = drawn(lab, "hostile-stepper")
     stepper.locator(".nsewdrag").first.hover()
     assert lab.page.evaluate("window.hit") is None
@@ -281,7 +281,7 @@ def test_hostile_text_does_not_run(lab):
 
 def test_two_thousand_tokens(lab):
     area = shown(lab, "long")
-    assert area.locator(".sv-live .t").count() == 2000
+    labs.expect(area.locator(".sv-live .t")).to_have_count(2000)
     press(lab, area.locator(".widget-hslider"), "ArrowLeft")
     area.get_by_text("k = 3").wait_for()
     took = area.locator(".sv-live").evaluate(

@@ -178,7 +178,7 @@ def test_typing_a_claim(lab):
     field.fill("<b>fast</b>")
     field.press("Enter")
     area.get_by_text("tokens per second is a number such as 7.4").wait_for()
-    assert area.locator("b", has_text="fast").count() == 0
+    labs.expect(area.locator("b", has_text="fast")).to_have_count(0)
     field.fill("36")
     field.press("Enter")
     area.get_by_text("Consistent.").wait_for()
@@ -188,13 +188,13 @@ def test_typing_a_claim(lab):
 def test_a_trace_that_lacks_drafts_says_so(lab):
     area = lab.output(PLACE["live"])
     area.get_by_text("make a capture of the same prompts first").first.wait_for()
-    assert area.locator(".widget-hslider").count() == 0
+    labs.expect(area.locator(".widget-hslider")).to_have_count(0)
 
 
 def test_hostile_names_do_not_run(lab):
     area = drawn(lab, "hostile")
     area.locator(".nsewdrag").first.hover()
-    assert area.locator(".specviz-widget :is(script, img, a)").count() == 0
+    labs.expect(area.locator(".specviz-widget :is(script, img, a)")).to_have_count(0)
     assert lab.page.evaluate("window.hit") is None
     lab.shot(PLACE["hostile"], "widget-hostile-explorer")
 
@@ -202,11 +202,11 @@ def test_hostile_names_do_not_run(lab):
 def test_a_tab_is_made_when_it_is_opened(lab):
     area = lab.output(PLACE["board"])
     area.locator(".sv-live").first.wait_for(timeout=30_000)
-    assert area.locator(".specviz-widget").count() == 1
+    labs.expect(area.locator(".specviz-widget")).to_have_count(1)
     tab = area.get_by_role("tab", name="draft length")
     tab.click()
     area.locator(".gtitle", has_text="best k is").wait_for(timeout=30_000)
-    assert area.locator(".specviz-widget").count() == 2
+    labs.expect(area.locator(".specviz-widget")).to_have_count(2)
     lab.shot(PLACE["board"], "widget-dashboard")
 
 
