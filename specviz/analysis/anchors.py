@@ -113,14 +113,20 @@ def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
     return known[name]
 
 
-def require_capture(trace: Trace) -> None:
-    """Refuse a trace that does not hold a greedy draft at every anchor."""
+def need_every_anchor(trace: Trace, so: str) -> None:
+    """Refuse what is no capture with a draft at every anchor; `so` ends the sentence."""
     need_trace(trace)
     if trace.meta.kind != "capture" or not trace.meta.exhaustive:
         raise ValueError(
-            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, and "
-            "another k would visit others: make a capture of the same prompts first."
+            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all{so}"
         )
+
+
+def require_capture(trace: Trace) -> None:
+    """Refuse a trace that does not hold a greedy draft at every anchor."""
+    need_every_anchor(
+        trace, ", and another k would visit others: make a capture of the same prompts first."
+    )
     trace.require("drafts")
     if not trace.meta.greedy:
         raise ValueError(

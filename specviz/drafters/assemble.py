@@ -48,6 +48,20 @@ class Tail:
         self.confidence.append(confidence)
 
 
+def blank_columns(anchors: int, k: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The columns of `Drafts` that follow the draft, and those that follow the output, unfilled."""
+    free = {"token": np.full((anchors, k), -1, np.int64)}
+    free |= {name: np.full((anchors, k), np.nan) for name in ("logq", "entropy", "confidence")}
+    forced = {
+        "path_logq": np.full((anchors, k), np.nan),
+        "path_rank": np.full((anchors, k), -1),
+        "overlap": np.full((anchors, k), np.nan),
+        "kl": np.full((anchors, k), np.nan),
+        "top4_ids": np.full((anchors, k, TOP_DRAFT), -1),
+    }
+    return free, forced
+
+
 def greedy_columns(
     logits: torch.Tensor,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specviz.drafters.assemble import greedy_columns, no_drafts
+from specviz.drafters.assemble import blank_columns, greedy_columns, no_drafts
 from specviz.drafters.exl3_base import Exl3Drafter, max_k_of
 from specviz.engine.chain import Growing
 from specviz.engine.inputs import Ids
@@ -79,15 +79,7 @@ class _Chains(Exl3Drafter):
             return no_drafts(k)
         self.start(reference.prompt, Rows(torch.empty(0), reference.taps))
         self._all_states(reference)
-        free = {"token": np.full((anchors, k), -1, np.int64)}
-        free |= {name: np.full((anchors, k), np.nan) for name in ("logq", "entropy", "confidence")}
-        forced = {
-            "path_logq": np.full((anchors, k), np.nan),
-            "path_rank": np.full((anchors, k), -1),
-            "overlap": np.full((anchors, k), np.nan),
-            "kl": np.full((anchors, k), np.nan),
-            "top4_ids": np.full((anchors, k, TOP_DRAFT), -1),
-        }
+        free, forced = blank_columns(anchors, k)
         realised = reference.realised
         for anchor in range(anchors):
             context = reference.prompt + reference.output[: anchor + 1]

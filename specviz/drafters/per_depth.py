@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from specviz.drafters.assemble import greedy_columns
+from specviz.drafters.assemble import blank_columns, greedy_columns
 from specviz.engine.observe import CHUNK, pair_stats
 from specviz.engine.protocols import Drafts, Reference
 from specviz.trace.schema import TOP_DRAFT
@@ -39,15 +39,7 @@ def all_drafts(unroll: Unroll, reference: Reference, k: int, max_k: int) -> Draf
         Before the first drafted token.
     """
     anchors, drafted = reference.anchors, min(k, max_k)
-    free = {"token": np.full((anchors, k), -1, np.int64)}
-    free |= {name: np.full((anchors, k), np.nan) for name in ("logq", "entropy", "confidence")}
-    forced = {
-        "path_logq": np.full((anchors, k), np.nan),
-        "path_rank": np.full((anchors, k), -1),
-        "overlap": np.full((anchors, k), np.nan),
-        "kl": np.full((anchors, k), np.nan),
-        "top4_ids": np.full((anchors, k, TOP_DRAFT), -1),
-    }
+    free, forced = blank_columns(anchors, k)
     own, told = unroll, unroll
     realised = torch.tensor(reference.realised)
     for depth in range(drafted):

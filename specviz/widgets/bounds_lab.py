@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from specviz.analysis.anchors import need_every_anchor
 from specviz.analysis.ceilings.measured import MeasuredBounds, measured_bounds
 from specviz.analysis.ceilings.tree import tree_ceiling
 from specviz.analysis.ceilings.which import which_ceiling
@@ -280,11 +281,10 @@ class BoundsLab(Explorer):
 
 def _need(trace: Trace) -> None:
     """Refuse a trace without a draft at every anchor."""
-    if trace.meta.kind != "capture" or not trace.meta.exhaustive:
-        raise ValueError(
-            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, so its "
-            "bounds cannot be measured: make a capture of the same prompts first."
-        )
+    need_every_anchor(
+        trace,
+        ", so its bounds cannot be measured: make a capture of the same prompts first.",
+    )
     trace.require("drafts", "positions")
     if "vocab_size" not in trace.meta.target:
         raise ValueError(

@@ -13,6 +13,7 @@ from tests.browser import lab as labs
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.usefixtures("quiet"),
     pytest.mark.xdist_group("lab"),  # one JupyterLab at a time: it is slow to start on two cores
     pytest.mark.skipif(bool(labs.missing()), reason=labs.missing() or "-"),
 ]
@@ -63,19 +64,6 @@ CELLS = {
     "spare": "1",
 }
 PLACE = {name: i for i, name in enumerate(CELLS)}
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with labs.opened(tmp_path_factory.mktemp("lab"), list(CELLS.values())) as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def quiet(lab):
-    """No console error, no exception, no request that leaves this machine, in any test."""
-    yield
-    assert lab.complaints == []
 
 
 @pytest.fixture(scope="module")

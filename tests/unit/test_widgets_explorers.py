@@ -202,6 +202,16 @@ def test_the_tree_sweep_is_length_by_nodes(trees):
     found = TreeSweep(trees, "eagle", draws=FEW).table(shapes, "prose")
     for name in ("tokens_per_round", "low", "high", "rows_per_round", "n_rounds"):
         np.testing.assert_allclose(found[name], wanted[name])
+    policies = {
+        f"{builder} {nodes}": FixedK(nodes)
+        if builder == "chain"
+        else FixedTree(CapturedTree(builder, nodes, 7))
+        for builder, nodes in shapes
+    }
+    replayed = sv.compare_policies(trees, policies, drafter="eagle", draws=FEW)
+    replayed = replayed[replayed["content_type"] == "prose"]
+    for name in ("tokens_per_round", "low", "high", "rows_per_round", "n_rounds"):
+        np.testing.assert_allclose(found[name], replayed[name])
 
 
 def test_tree_lab_shows_a_budget_and_a_tree(trees):

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specviz.analysis.anchors import need_every_anchor
 from specviz.analysis.resampling import Floats, percentiles, resampled_sums
-from specviz.trace import Trace, need_trace
+from specviz.trace import Trace
 
 #: Relative error of a number kept in half precision, and the absolute one of tiny ones.
 _HALF, _LEAST = 2.0**-11, 2.0**-24
@@ -105,12 +106,10 @@ def first_tokens(trace: Trace, drafter: str) -> pd.DataFrame:
     ValueError
         When the trace does not have a draft at every anchor, or no positions.
     """
-    need_trace(trace)
-    if trace.meta.kind != "capture" or not trace.meta.exhaustive:
-        raise ValueError(
-            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all, and "
-            "those are no fair sample of positions: make a capture of the same prompts first."
-        )
+    need_every_anchor(
+        trace,
+        ", and those are no fair sample of positions: make a capture of the same prompts first.",
+    )
     trace.require("drafts", "positions")
     table = trace.draft_table(drafter)
     frame: pd.DataFrame = table.select(["seq", "anchor", "drafted", "matched"]).to_pandas()

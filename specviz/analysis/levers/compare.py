@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from specviz.analysis.levers.tree_sweep import CHAIN, TreeSweep
 from specviz.analysis.replays.replay import Replay, replay
 from specviz.analysis.resampling import (
     DRAWS,
@@ -17,7 +18,7 @@ from specviz.analysis.resampling import (
     resampled_sums,
 )
 from specviz.cost import CostModel, need_cost
-from specviz.policies import CapturedTree, FixedK, FixedTree, Policy
+from specviz.policies import Policy
 from specviz.trace import Trace
 
 
@@ -126,7 +127,7 @@ def length_by_nodes(
     Returns
     -------
     DataFrame
-        content_type, drafter, builder ("chain" for chains of as many tokens), nodes,
+        content_type, builder ("chain" for chains of as many tokens), nodes, drafter,
         tokens_per_round (bonus counted), low, high, rows_per_round, n_rounds, n_prompts.
 
     Raises
@@ -138,29 +139,22 @@ def length_by_nodes(
     --------
     >>> length_by_nodes(trace, "lm").query("nodes == 32")                  # doctest: +SKIP
     """
-    name = trace.drafter_name(drafter)
-    captured = trace.meta.trees.get(name)
-    if not captured:
-        raise ValueError(f"This capture has no trees by {name!r}: capture with trees=[...].")
-    longest = int(trace.meta.drafters[name]["k"])
-    asked: dict[tuple[str, int], Policy] = {
-        ("chain", k): FixedK(k, name)
-        for k in sorted({*(k for k in budgets if k <= longest), longest})
-    }
-    for builder, shape in captured.items():
-        if builder == "chain":
-            continue
-        size = int(shape["nodes"])
-        mine = [n for n in budgets if n <= size] if shape["nested"] else [size]
-        for nodes in mine:
-            tree = CapturedTree(builder, nodes, int(shape["depth"]))
-            asked[builder, nodes] = FixedTree(tree, name)
-    labels = {f"{builder} x{nodes}": policy for (builder, nodes), policy in asked.items()}
-    table = compare_policies(trace, labels, level=level, draws=draws, seed=seed)
-    which = dict(zip(labels, asked, strict=True))
-    table.insert(2, "builder", [which[label][0] for label in table["policy"]])
-    table.insert(3, "nodes", [which[label][1] for label in table["policy"]])
-    return table.drop(columns=["policy", "gain", "gain_low", "gain_high"])
+    sweep = TreeSweep(trace, drafter, level=level, draws=draws, seed=seed)
+    chains = sorted({*sweep.budgets(CHAIN, budgets), sweep.k})  # the longest, too
+    shapes = [(CHAIN, k) for k in chains] + [
+        (builder, nodes)
+        for builder in sweep.builders
+        if builder != CHAIN
+        for nodes in sweep.budgets(builder, budgets)
+    ]
+    kinds: list[str | None] = [*sweep.kinds]
+    tables = [
+        sweep.table(shapes, kind).assign(content_type=kind or "all", drafter=sweep.drafter)
+        for kind in ([*kinds, None] if len(kinds) > 1 else kinds)
+    ]
+    found = pd.concat(tables, ignore_index=True)
+    first = ["content_type", "builder", "nodes", "drafter"]
+    return found[[*first, *(column for column in found if column not in first)]]
 
 
 def _rows(

@@ -25,7 +25,7 @@ CHAIN = "chain"
 
 
 class TreeSweep:
-    """Tokens per round and verified rows of every builder and budget: those of `length_by_nodes`.
+    """Tokens per round and verified rows of every builder and budget: what `length_by_nodes` tells.
 
     Parameters
     ----------
@@ -60,12 +60,15 @@ class TreeSweep:
                 f"This capture has no trees by {self.drafter!r}: capture with trees=[...]."
             )
         self._level, self._draws, self._seed = level, draws, seed
-        pairs = pd.MultiIndex.from_arrays([self._anchors.content_type, self._anchors.prompt_id])
-        codes, cells = pd.factorize(pairs)
+        codes, cells = self._anchors.cells
         self._cell = codes[self._anchors.owner]
-        self._kinds = np.array([kind for kind, _ in cells], dtype=object)
-        self._some = np.bincount(self._cell, minlength=len(cells)) > 0  # prompts with a round
+        self._kinds = cells.get_level_values("content_type").to_numpy(dtype=object)
         self._sums = lru_cache(maxsize=None)(self._replayed)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of text that have a round, in the order of the trace."""
+        return list(dict.fromkeys(self._kinds))
 
     def budgets(self, builder: str, wanted: Sequence[int]) -> list[int]:
         """Those of `wanted` at which this builder replays."""
@@ -88,7 +91,7 @@ class TreeSweep:
         ValueError
             When no text of the kind has a round, or the capture has no such tree.
         """
-        mine = self._some if kind is None else self._some & (self._kinds == kind)
+        mine = np.full(len(self._kinds), True) if kind is None else self._kinds == kind
         if not mine.any():
             raise ValueError(f"No text of {kind!r} has a round in this capture.")
         sums = np.stack([self._sums(builder, nodes)[mine] for builder, nodes in shapes], axis=1)

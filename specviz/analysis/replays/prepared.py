@@ -82,18 +82,16 @@ class PreparedK:
         self.drafter, self.k = anchors.drafter, anchors.k
         self.level, self._draws, self._seed = level, draws, seed
         many = self.k + 1
-        pairs = pd.MultiIndex.from_arrays([anchors.content_type, anchors.prompt_id])
-        codes, cells = pd.factorize(pairs)
+        codes, cells = anchors.cells
         cell_of = codes[anchors.owner]
         counts = np.empty((len(cells), many, many))
         for k in range(many):
             where, drafted, _ = fixed_rounds(anchors, k)
             place = cell_of[where] * many + drafted
             counts[:, k] = np.bincount(place, minlength=len(cells) * many).reshape(-1, many)
-        tokens = np.bincount(codes, weights=anchors.n - 1, minlength=len(cells)).astype(float)
-        some = tokens > 0  # a one-token output has no round
-        self._tokens, self._counts = tokens[some], counts[some]
-        self._kinds = np.array([kind for kind, _ in cells], dtype=object)[some]
+        self._tokens = np.bincount(cell_of, minlength=len(cells)).astype(float)
+        self._counts = counts
+        self._kinds = cells.get_level_values("content_type").to_numpy(dtype=object)
         self._drawn = lru_cache(maxsize=16)(self._resample)
 
     @property

@@ -22,10 +22,10 @@ from specviz.analysis.anchors import (
     repeated_next,
     require_capture,
 )
-from specviz.analysis.replays.simulate import Rounds, check_k, chosen_drafter, simulate
+from specviz.analysis.replays.simulate import Rounds, check_k, chosen_drafter, priced, simulate
 from specviz.analysis.replays.tally import Tally
 from specviz.analysis.resampling import DRAWS, LEVEL, Interval, check_resampling, ratio_interval
-from specviz.cost import CostModel, need_cost
+from specviz.cost import CostModel
 from specviz.policies import FixedK, Plan, Policy
 from specviz.trace import Trace
 
@@ -115,15 +115,9 @@ class Replay:
         ValueError
             When `cost` is no cost model, or does not price a drafter or a tree.
         """
-        played, spent = self._played, np.zeros(self.n_rounds)
-        for i, drafter in enumerate(self.drafters):
-            for j, builder in enumerate(played.builders):
-                mine = (played.drafter == i) & (played.builder == j)
-                if mine.any():
-                    spent[mine] = need_cost(cost).round_seconds(
-                        drafter, played.drafted[mine], played.nodes[mine] + 1, builder
-                    )
-        return spent
+        played = self._played
+        names = self.drafters, played.builders
+        return priced(names, played.drafter, played.builder, played.drafted, played.nodes, cost)
 
     @cached_property
     def interval(self) -> Interval:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specviz.analysis.anchors import Anchors, Ints
+from specviz.analysis.anchors import Anchors, Ints, need_every_anchor
 from specviz.analysis.replays.renewal import RULES, Reaches, drawn_rounds, expected_rounds
 from specviz.analysis.replays.sampled_policies import Asker
 from specviz.analysis.resampling import (
@@ -30,7 +30,7 @@ from specviz.analysis.resampling import (
 from specviz.cost import CostModel, need_cost
 from specviz.policies import FixedK, Policy
 from specviz.refuse import whole
-from specviz.trace import Trace, need_trace
+from specviz.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,12 +302,7 @@ def _described(rows: pd.DataFrame, anchors: Anchors, policy: str) -> pd.DataFram
 
 
 def _require_sampled(trace: Trace) -> None:
-    need_trace(trace)
-    if trace.meta.kind != "capture" or not trace.meta.exhaustive:
-        raise ValueError(
-            f"This {trace.meta.kind} trace has drafts at visited anchors only, if at all: make a "
-            "capture of the same prompts with sampling=Sampling() first."
-        )
+    need_every_anchor(trace, ": make a capture of the same prompts with sampling=Sampling() first.")
     trace.require("positions", "drafts")
     if trace.meta.greedy:
         raise ValueError(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from specviz.analysis.anchors import Anchors, Ints, anchors_of, by_position
 from specviz.analysis.replays.tree_rounds import TreeRounds, tree_rounds
+from specviz.analysis.resampling import Floats
+from specviz.cost import CostModel, need_cost
 from specviz.policies import DraftView, History, PastRound, Plan, Policy
 from specviz.trace import Trace
 
@@ -73,6 +76,26 @@ class _Drafter:
         ):
             depth += 1
         return depth, min(depth, int(self.anchors.acceptable[at])), depth
+
+
+def priced(
+    names: tuple[Sequence[str], Sequence[str]],
+    drafter: Ints,
+    builder: Ints,
+    drafted: Ints,
+    nodes: Ints,
+    cost: CostModel,
+) -> Floats:
+    """Modelled seconds of rounds; `drafter` and `builder` are indices into `names`."""
+    spent = np.zeros(len(drafter))
+    for i, who in enumerate(names[0]):
+        for j, shape in enumerate(names[1]):
+            mine = (drafter == i) & (builder == j)
+            if mine.any():
+                spent[mine] = need_cost(cost).round_seconds(
+                    who, drafted[mine], nodes[mine] + 1, shape
+                )
+    return spent
 
 
 def simulate(trace: Trace, policy: Policy, drafter: str | None) -> tuple[Anchors, Rounds]:

@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specviz.analysis.anchors import Anchors, Ints
-from specviz.analysis.replays.simulate import Rounds
+from specviz.analysis.replays.simulate import Rounds, priced
 from specviz.analysis.resampling import Floats
-from specviz.cost import CostModel, need_cost
+from specviz.cost import CostModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +92,8 @@ class Tally:
 
     def seconds(self, cost: CostModel) -> Floats:
         """Modelled seconds of one round of each case, shape [G]."""
-        spent = np.zeros(len(self.cell))
-        for i, drafter in enumerate(self.drafters):
-            for j, builder in enumerate(self.builders):
-                mine = (self.drafter == i) & (self.builder == j)
-                if mine.any():
-                    spent[mine] = need_cost(cost).round_seconds(
-                        drafter, self.drafted[mine], self.nodes[mine] + 1, builder
-                    )
-        return spent
+        names = self.drafters, self.builders
+        return priced(names, self.drafter, self.builder, self.drafted, self.nodes, cost)
 
     def by_cell(self, weights: Floats | Ints) -> Floats:
         """Sum over the rounds of every cell of a number of each case, shape [P]."""
