@@ -44,7 +44,7 @@ from specviz.reporting.provenance import (
 )
 from specviz.reporting.science import add_sampled_lengths, add_science
 from specviz.reporting.strips import strips
-from specviz.trace.trace import Trace
+from specviz.trace.trace import Trace, need_trace
 
 #: The draft length that the headline and the strips speak of.
 HEADLINE_K = 7
@@ -100,8 +100,8 @@ def report(
     if target.is_dir():
         raise ValueError(f"{target} is a folder: give the name of a file, such as report.html.")
     if drafter is not None:
-        trace = trace.select(drafter=drafter)
-    write_whole(target, _Report(trace, cost_models(costs)).html())
+        trace = need_trace(trace).select(drafter=drafter)
+    write_whole(target, _Report(need_trace(trace), cost_models(costs)).html())
     return target
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specviz.markup import counted
-from specviz.refuse import a_path
+from specviz.refuse import a_path, shown
 from specviz.trace.store import TraceError, made, write_table
 
 _KEY = b"specviz.target_trees"
@@ -80,6 +80,15 @@ class TargetTrees:
             f"TargetTrees({self.meta['target'].get('name')}: {anchors}, "
             f"{self.meta['nodes']} nodes to depth {self.meta['depth']})"
         )
+
+
+def need_trees(value: object) -> TargetTrees:
+    """`value`, if it holds trees of a target; else a ValueError that says what makes them."""
+    if not isinstance(value, TargetTrees):
+        raise ValueError(
+            f"{shown(value)} holds no trees of a target: capture_tree_ceiling makes them."
+        )
+    return value
 
 
 def trees_of_rows(meta: Mapping[str, Any], rows: list[dict[str, Any]]) -> TargetTrees:

@@ -18,8 +18,8 @@ from specviz.analysis.ceilings.which import which_ceiling
 from specviz.figures.bounds import plot_bounds
 from specviz.markup import counted, escape, number, table_html
 from specviz.refuse import whole
-from specviz.trace import Trace
-from specviz.trace.target_trees import TargetTrees
+from specviz.trace import Trace, need_trace
+from specviz.trace.target_trees import TargetTrees, need_trees
 from specviz.widgets.controls import choice, slider
 from specviz.widgets.explorer import (
     DRAWS,
@@ -28,12 +28,11 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
-    need_trace,
     one_of,
     refusal,
     rows_of,
 )
-from specviz.widgets.own_trees import misfit, need_trees, place
+from specviz.widgets.own_trees import misfit, place
 
 _QUANTITIES = {
     "tokens per round": "tokens per round (bonus counted)",
@@ -92,7 +91,8 @@ class BoundsLab(Explorer):
         draws: int = DRAWS,
     ) -> None:
         self.traces = [need_trace(t) for t in ([trace] if beside is None else [trace, beside])]
-        self.trees, self.draws = need_trees(trees), whole("draws", draws, least=1)
+        self.trees = None if trees is None else need_trees(trees)
+        self.draws = whole("draws", draws, least=1)
         apart = [misfit(trees, t) for t in self.traces] if trees is not None else []
         self.fits = [not why for why in apart] or [False] * len(self.traces)
         wrong = [why for why, t in zip(apart, self.traces, strict=False) if not t.meta.greedy]

@@ -18,10 +18,10 @@ from specviz.figures.capacity import plot_capacity
 from specviz.markup import counted, number, table_html
 from specviz.policies import FixedK, Policy
 from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 from specviz.widgets.controls import choice, decimal, slider
 from specviz.widgets.costs import Costs, show_sliders, whose
-from specviz.widgets.explorer import Explorer, ends, furthest, need_trace, one_of, refusal
+from specviz.widgets.explorer import Explorer, ends, furthest, one_of, refusal
 
 ONE, EACH = "one k for all", "the best k of each kind"
 _MOST_STEPS = 6  # the promise of waiting goes up to so many plain steps

@@ -12,17 +12,17 @@ from plotly.offline import get_plotlyjs
 
 from specviz.cost import CostModel
 from specviz.markup import escape, page_html
-from specviz.trace import Trace
-from specviz.trace.target_trees import TargetTrees
+from specviz.trace import Trace, need_trace
+from specviz.trace.target_trees import TargetTrees, need_trees
 from specviz.widgets.base import Widget, in_kernel
 from specviz.widgets.bounds_lab import BoundsLab
 from specviz.widgets.capacity_planner import CapacityPlanner
 from specviz.widgets.claim_audit import ClaimAudit
 from specviz.widgets.drafter_race import DrafterRace
 from specviz.widgets.entropy_lens import EntropyLens
-from specviz.widgets.explorer import furthest, need_trace
+from specviz.widgets.explorer import furthest
 from specviz.widgets.k_explorer import KExplorer
-from specviz.widgets.own_trees import misfit, need_trees
+from specviz.widgets.own_trees import misfit
 from specviz.widgets.policy_race import PolicyRace
 from specviz.widgets.round_stepper import RoundStepper
 from specviz.widgets.token_strip import TokenStrip
@@ -161,7 +161,8 @@ def dashboard(
     'the text'
     """
     need_trace(trace)
-    need_trees(trees)
+    if trees is not None:
+        need_trees(trees)
     theirs = None  # the capture that the trees are of, where it is not `trace`
     if trees is not None and beside is not None and not misfit(trees, need_trace(beside)):
         theirs = beside

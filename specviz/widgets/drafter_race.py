@@ -14,9 +14,9 @@ from specviz.analysis.survival.lengths import survival_by
 from specviz.figures.drafter_race import plot_drafter_race
 from specviz.markup import counted, number
 from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 from specviz.widgets.controls import choice, slider
-from specviz.widgets.explorer import DRAWS, EVERY, Explorer, ends, kinds_of, need_trace, one_of
+from specviz.widgets.explorer import DRAWS, EVERY, Explorer, ends, kinds_of, one_of
 from specviz.widgets.replayed import Replayed
 
 

@@ -75,22 +75,6 @@ class Explorer(Widget):
         return super()._body()
 
 
-def need_trace(trace: object) -> Trace:
-    """`trace`, if it is one.
-
-    Raises
-    ------
-    ValueError
-        Otherwise; the sentence says where traces come from.
-    """
-    if not isinstance(trace, Trace):
-        raise ValueError(
-            f"{trace!r:.60} is not a trace: pass what load_trace or capture gave, or a "
-            "bundled_trace."
-        )
-    return trace
-
-
 def refusal(check: Callable[[], object]) -> str:
     """The sentence with which `check` refuses, or ""."""
     try:

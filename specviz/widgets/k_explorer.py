@@ -15,7 +15,7 @@ from specviz.cost import CostModel
 from specviz.figures.k_choice import plot_k_choice
 from specviz.markup import counted, number
 from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 from specviz.widgets.controls import choice, slider
 from specviz.widgets.costs import Costs, show_sliders, whose
 from specviz.widgets.explorer import (
@@ -25,7 +25,6 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
-    need_trace,
     one_of,
     refusal,
 )

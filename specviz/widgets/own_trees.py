@@ -10,21 +10,6 @@ from specviz.trace.target_trees import TargetTrees
 _WANTED = "pass the sampled capture that they were made from."
 
 
-def need_trees(trees: object) -> TargetTrees | None:
-    """`trees`, if they are those of a target, or None.
-
-    Raises
-    ------
-    ValueError
-        Otherwise; the sentence says what makes them.
-    """
-    if trees is not None and not isinstance(trees, TargetTrees):
-        raise ValueError(
-            f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling makes them."
-        )
-    return trees
-
-
 def misfit(trees: TargetTrees, trace: Trace) -> str:
     """Why the trees are not of this trace, in a sentence; "" where they are.
 

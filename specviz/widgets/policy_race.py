@@ -25,7 +25,7 @@ from specviz.policies import (
     Policy,
 )
 from specviz.refuse import whole
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 from specviz.widgets.controls import choice, decimal, slider
 from specviz.widgets.costs import Costs, show_sliders, whose
 from specviz.widgets.explorer import (
@@ -35,7 +35,6 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
-    need_trace,
     one_of,
     refusal,
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.strip import STRIP_EDGES
-from specviz.trace import Trace
+from specviz.trace import Trace, need_trace
 from specviz.widgets.controls import label, visible
 
 #: Upper edges of the colour steps for EBF = exp(entropy); the last step is open.
@@ -44,7 +44,7 @@ class Strips:
     """
 
     def __init__(self, trace: Trace) -> None:
-        trace.require("positions")
+        need_trace(trace).require("positions")
         self.trace = trace
         self._drafts: dict[tuple[int, str], dict[str, np.ndarray[Any, Any]]] = {}
 

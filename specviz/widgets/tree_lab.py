@@ -16,8 +16,8 @@ from specviz.analysis.levers.tree_sweep import CHAIN, TreeSweep
 from specviz.figures.tree_lab import plot_tree_lab
 from specviz.markup import counted, number
 from specviz.refuse import whole
-from specviz.trace import Trace
-from specviz.trace.target_trees import TargetTrees
+from specviz.trace import Trace, need_trace
+from specviz.trace.target_trees import TargetTrees, need_trees
 from specviz.widgets.controls import choice, options_of, slider
 from specviz.widgets.explorer import (
     DRAWS,
@@ -26,12 +26,11 @@ from specviz.widgets.explorer import (
     ends,
     furthest,
     kinds_of,
-    need_trace,
     one_of,
     refusal,
     rows_of,
 )
-from specviz.widgets.own_trees import misfit, need_trees, place
+from specviz.widgets.own_trees import misfit, place
 
 DRAFTED, OWN = "drafter's trees", "target's own trees"
 
@@ -84,7 +83,8 @@ class TreeLab(Explorer):
         nodes: int | None = None,
         draws: int = DRAWS,
     ) -> None:
-        self.trace, self.trees = need_trace(trace), need_trees(trees)
+        self.trace = need_trace(trace)
+        self.trees = None if trees is None else need_trees(trees)
         self.texts = trace if beside is None else need_trace(beside)  # of the target's own trees
         if beside is not None and trees is None:
             raise ValueError("beside is the capture that trees are of: give trees=, too.")

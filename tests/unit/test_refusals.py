@@ -11,13 +11,16 @@ import pandas as pd
 import pytest
 
 import specviz as sv
+from specviz.analysis import ceiling_by_anchor, drafters_at_anchors, length_by_nodes
 from specviz.analysis.hazards.curves import rank_correlation
 from specviz.analysis.hazards.model import hazard_model
-from specviz.bundled import bundled_target_trees
+from specviz.bundled import bundled_target_trees, bundled_trace
 from specviz.cost import CostModel
 from specviz.refuse import a_path, above_0, listed, one_name, shown, yes_no
+from specviz.reporting import report
 from specviz.rooflines import T4, Device, ridge
 from specviz.trace import Trace, TraceError, need_trace
+from specviz.widgets import TokenStrip
 from tests.synthetic import synthetic_trace
 
 TRACE = synthetic_trace(0, drafters=("steady",), k=6)
@@ -330,3 +333,27 @@ def test_a_cost_model_prices_names_only() -> None:
     cost = CostModel("laptop", "given", verify=(0.05, 0.06), draft={"lm": (0.0, 0.001)})
     with pytest.raises(ValueError, match="drafter must be one name"):
         cost.draft_seconds(None, 1)  # type: ignore[arg-type]
+
+
+def test_a_ceiling_by_anchor_asks_for_no_more_than_there_is() -> None:
+    trees = bundled_target_trees("anchors")
+    with pytest.raises(ValueError, match="have 128 nodes, and 200 were asked for"):
+        ceiling_by_anchor(trees, [200])
+    with pytest.raises(ValueError, match="budgets must be a list"):
+        ceiling_by_anchor(trees, 7)  # type: ignore[arg-type]
+    for call in (ceiling_by_anchor, drafters_at_anchors):
+        with pytest.raises(ValueError, match="holds no trees of a target"):
+            call(None, bundled_trace("smollm2-sampled") if call is drafters_at_anchors else [7])
+
+
+def test_budgets_of_trees_are_a_list() -> None:
+    trace = bundled_trace("smollm2-trees")
+    for budgets in (7, "7", ()):
+        with pytest.raises(ValueError, match="budgets must"):
+            length_by_nodes(trace, "lm", budgets)  # type: ignore[arg-type]
+
+
+def test_a_report_and_a_strip_are_of_a_trace(tmp_path: Path) -> None:
+    for call in (lambda: report(None, tmp_path / "x.html"), lambda: TokenStrip("x")):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="is not a Trace"):
+            call()

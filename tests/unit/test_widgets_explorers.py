@@ -488,7 +488,7 @@ def test_an_unknown_kind_or_drafter_is_refused(trees, kind):
 
 @pytest.mark.parametrize("kind", [*REPLAYED, DrafterRace])
 def test_what_is_no_trace_is_refused(trace, kind):
-    with pytest.raises(ValueError, match="is not a trace"):
+    with pytest.raises(ValueError, match="is not a Trace"):
         kind("out/demo")
     with pytest.raises(ValueError, match="draws must be a whole number"):
         kind(trace, draws=0)
@@ -540,7 +540,7 @@ def test_show_takes_the_obvious_picture(trace):
     assert isinstance(show(trace), KExplorer)
     assert isinstance(show(live_trace()), DrafterRace)
     assert isinstance(show(sv.bundled_trace("smollm2-sampled")), BoundsLab)
-    with pytest.raises(ValueError, match="is not a trace"):
+    with pytest.raises(ValueError, match="is not a Trace"):
         show("out/demo")
 
 

@@ -13,8 +13,8 @@ from specviz.analysis.ceilings.first_tokens import Group, by_prompt, groups
 from specviz.analysis.replays.renewal import RULES, Reaches
 from specviz.analysis.resampling import DRAWS, LEVEL, Floats, check_resampling
 from specviz.refuse import listed, whole
-from specviz.trace import Trace
-from specviz.trace.target_trees import TargetTrees
+from specviz.trace import Trace, need_trace
+from specviz.trace.target_trees import TargetTrees, need_trees
 
 #: Budgets shown unless others are asked for.
 BUDGETS = (1, 2, 4, 7, 16, 32, 64, 128)
@@ -70,16 +70,7 @@ def tree_ceiling(
     ['tree', 'chain']
     """
     check_resampling(level, draws, seed)
-    if not isinstance(trees, TargetTrees):
-        raise ValueError(f"{trees!r:.60} holds no trees of a target: capture_tree_ceiling does.")
-    most = int(trees.meta["nodes"])
-    wanted = [n for n in BUDGETS if n <= most]
-    if budgets is not None:
-        each = [whole("A budget", n, least=1) for n in listed("budgets", budgets)]
-        wanted = list(dict.fromkeys(each))
-    for n in wanted:
-        if n > most:
-            raise ValueError(f"These trees have {most} nodes, and {n} were asked for.")
+    wanted = _budgets(trees, budgets)
     frame, columns = _columns(trees, wanted)
     sums, kinds = by_prompt(frame, columns)
     rows = []
@@ -134,7 +125,10 @@ def drafters_at_anchors(
     k = whole("k", k, least=1)
     if rule not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}, not {rule!r}.")
-    shortest = min([int(trees.meta["nodes"]), *(int(d["k"]) for d in trace.meta.drafters.values())])
+    need_trace(trace)
+    shortest = min(
+        [int(need_trees(trees).meta["nodes"]), *(int(d["k"]) for d in trace.meta.drafters.values())]
+    )
     if k > shortest:
         raise ValueError(f"k is {k}: these trees and drafts go to {shortest} together.")
     if trees.meta["target"] != dict(trace.meta.target):
@@ -193,8 +187,19 @@ def ceiling_by_anchor(trees: TargetTrees, budgets: Sequence[int]) -> pd.DataFram
     >>> bool((found["tree_7"] >= found["chain_7"]).all())
     True
     """
-    frame, columns = _columns(trees, list(budgets))
+    frame, columns = _columns(trees, _budgets(trees, budgets))
     return frame[["seq", "prompt_id", "content_type", "anchor", "entropy"]].assign(**columns)
+
+
+def _budgets(trees: TargetTrees, budgets: Sequence[int] | None) -> list[int]:
+    """The budgets asked for, each once; by default those of `BUDGETS` that the trees hold."""
+    most = int(need_trees(trees).meta["nodes"])
+    if budgets is None:
+        return [n for n in BUDGETS if n <= most]
+    wanted = [whole("A budget", n, least=1) for n in listed("budgets", budgets)]
+    if max(wanted) > most:
+        raise ValueError(f"These trees have {most} nodes, and {max(wanted)} were asked for.")
+    return list(dict.fromkeys(wanted))
 
 
 def _columns(trees: TargetTrees, budgets: list[int]) -> tuple[pd.DataFrame, dict[str, Floats]]:

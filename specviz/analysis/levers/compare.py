@@ -19,6 +19,7 @@ from specviz.analysis.resampling import (
 )
 from specviz.cost import CostModel, need_cost
 from specviz.policies import Policy
+from specviz.refuse import listed, whole
 from specviz.trace import Trace
 
 
@@ -140,6 +141,7 @@ def length_by_nodes(
     >>> length_by_nodes(trace, "lm").query("nodes == 32")                  # doctest: +SKIP
     """
     sweep = TreeSweep(trace, drafter, level=level, draws=draws, seed=seed)
+    budgets = [whole("A budget", n, least=1) for n in listed("budgets", budgets)]
     chains = sorted({*sweep.budgets(CHAIN, budgets), sweep.k})  # the longest, too
     shapes = [(CHAIN, k) for k in chains] + [
         (builder, nodes)
