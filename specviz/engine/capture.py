@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from specviz.engine.decoded import Decoded
@@ -20,6 +21,7 @@ from specviz.engine.record import (
     matched_lengths,
     positions_table,
     sequences_table,
+    vocabulary_table,
 )
 from specviz.engine.sampling import RAW, Sampling
 from specviz.engine.tree_capture import Shapes, trees_table
@@ -87,6 +89,10 @@ def capture_one(
         matched = matched_lengths(columns, reference.realised)
         drafts.append(drafts_table(seq, name, columns, matched, wide))
     tables["drafts"] = pa.concat_tables(drafts).unify_dictionaries()
+    named = np.concatenate([table["token"].combine_chunks().flatten() for table in drafts])
+    alternatives = tables["positions"]["top_ids"].combine_chunks().flatten()
+    others = {*named, *alternatives.to_numpy()}
+    tables["vocabulary"] = vocabulary_table(seq, others, output, target.codec)
     grown = [
         trees_table(seq, name, drafters[name], reference, shapes, wide)
         for name, shapes in trees.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,19 @@ def drafts_table(seq: int, name: str, drafts: Drafts, matched: np.ndarray, k: in
     return _table("drafts", columns, k)
 
 
+def vocabulary_table(
+    seq: int, named: Iterable[int], output: Sequence[int], codec: Codec
+) -> pa.Table:
+    """Texts of the tokens that were named, as an alternative or in a draft, but not emitted."""
+    others = sorted({int(token) for token in named if token >= 0} - set(output))
+    columns = {
+        "seq": np.full(len(others), seq),
+        "token_id": others,
+        "text": [storable(codec.token_text(token)) for token in others],
+    }
+    return _table("vocabulary", columns, 1)
+
+
 def repeated(tokens: Sequence[int], length: int = REPEAT) -> np.ndarray:
     """True where a position ends a `length`-gram that the output already contains."""
     seen: set[tuple[int, ...]] = set()
@@ -227,8 +240,12 @@ def run_trace(run: Recorded, certificate: Mapping[str, Any] | None = None) -> Tr
     }
     if run.instrument:
         logp, sampled, rank = zip(*run.position_tokens, strict=True)
+        stats = run.all_stats()
         tables["positions"] = positions_table(
-            0, run.token_ids, run.all_stats(), logp, rank, run.target.codec, sampled
+            0, run.token_ids, stats, logp, rank, run.target.codec, sampled
+        )
+        tables["vocabulary"] = vocabulary_table(
+            0, stats.top_ids.flatten(), run.token_ids, run.target.codec
         )
     if run.log:
         tables["rounds"] = _rounds_table(run)

@@ -19,7 +19,7 @@ import torch
 from tqdm.auto import tqdm
 
 from specviz.engine.protocols import Draft, Target
-from specviz.engine.record import software, target_meta
+from specviz.engine.record import software, storable, target_meta
 from specviz.engine.sampling import Sampling
 from specviz.engine.tree import MAX_NODES, Path, limited
 from specviz.prompt_set import prompt_seed
@@ -232,6 +232,7 @@ def _expand(
                 "anchor": here,
                 "entropy": found.entropy,
                 "token": [path[-1] for path in found.paths],
+                "text": [storable(target.codec.token_text(path[-1])) for path in found.paths],
                 "parent": found.parents(),
                 "chance": list(found.chances),
                 "node_entropy": list(found.entropies),

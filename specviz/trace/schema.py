@@ -162,6 +162,17 @@ def rows_schema() -> pa.Schema:
     )
 
 
+def vocabulary_schema() -> pa.Schema:
+    """One row per token that the target or a drafter named and its own output does not hold."""
+    return pa.schema(
+        [
+            ("seq", pa.int32()),  # the first that names it
+            ("token_id", pa.int32()),
+            ("text", pa.string()),  # as in `positions`
+        ]
+    )
+
+
 def table_schemas(k: int) -> dict[str, pa.Schema]:
     """Every table's schema, for drafts of at most `k` tokens."""
     return {
@@ -171,6 +182,7 @@ def table_schemas(k: int) -> dict[str, pa.Schema]:
         "trees": trees_schema(k),
         "rounds": rounds_schema(),
         "rows": rows_schema(),
+        "vocabulary": vocabulary_schema(),
     }
 
 

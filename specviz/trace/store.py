@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -72,15 +73,16 @@ def read_folder(
     for name, schema in table_schemas(meta.k).items():
         if name in leave:
             continue
-        if name == "trees" and not meta.trees:  # optional, and unknown to older captures
-            continue
-        if meta.complete and not (folder / f"{name}.parquet").exists():
+        # Trees are optional, and texts of tokens unknown to older traces.
+        optional = name == "vocabulary" or (name == "trees" and not meta.trees)
+        if meta.complete and not optional and not (folder / f"{name}.parquet").exists():
             raise TraceError(f"{folder} has lost {name}.parquet: {_REMEDY}.")
         found = _read_parts(folder, name, parts)
         if found:
             whole = pa.concat_tables([t.cast(schema) for t in found]).unify_dictionaries()
             # Workers finish in any order; a trace is ordered by sequence.
-            tables[name] = whole.sort_by("seq") if _unsorted(whole) else whole
+            whole = whole.sort_by("seq") if _unsorted(whole) else whole
+            tables[name] = first_of_each(whole) if name == "vocabulary" else whole
     return meta, tables
 
 
@@ -321,6 +323,12 @@ def _read_parts(folder: Path, name: str, parts: bool = True) -> list[pa.Table]:
         if int(part.name) not in have and file.exists():
             found.append(_read_table(file))
     return found
+
+
+def first_of_each(vocabulary: pa.Table) -> pa.Table:
+    """One row per token: a text does not depend on who named it."""
+    _, first = np.unique(vocabulary["token_id"].to_numpy(), return_index=True)
+    return vocabulary.take(np.sort(first))
 
 
 def _unsorted(table: pa.Table) -> bool:

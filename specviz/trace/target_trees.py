@@ -28,6 +28,7 @@ _SCHEMA = pa.schema(
         ("anchor", pa.int32()),
         ("entropy", pa.float32()),
         ("token", pa.list_(pa.int32())),
+        ("text", pa.list_(pa.string())),
         ("parent", pa.list_(pa.int16())),
         ("chance", pa.list_(pa.float32())),
         ("node_entropy", pa.list_(pa.float32())),
@@ -47,7 +48,7 @@ class TargetTrees:
     table
         One row per anchor: seq, prompt_id, content_type, anchor, entropy (nats, of the
         distribution after the anchor), and lists over the nodes, the most probable first and
-        parents before children: token, parent (-1: the anchor), chance (of the path from the
+        parents before children: token, text, parent (-1: the anchor), chance (of the path from the
         anchor, P(the text goes on with it)), node_entropy (nats, after the node; NaN after an
         end of text). The first n nodes are the best tree of n nodes. `realised` are the nodes
         on the recorded output, from the anchor down.

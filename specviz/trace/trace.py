@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from specviz.refuse import shown
 from specviz.trace.checks import validate
 from specviz.trace.schema import TraceMeta, table_schemas
-from specviz.trace.store import open_folder, write_folder
+from specviz.trace.store import first_of_each, open_folder, write_folder
 from specviz.trace.stored import Stored
 from specviz.trace.summary import summary_html, summary_table
 
@@ -31,8 +31,8 @@ class Trace:
     meta
         What was captured, how, and with which software.
     tables
-        Arrow tables by name (`sequences`, `positions`, `drafts`, `trees`, `rounds`, `rows`); a
-        table that is left out is empty.
+        Arrow tables by name (`sequences`, `positions`, `drafts`, `trees`, `rounds`, `rows`,
+        `vocabulary`); a table that is left out is empty.
 
     Notes
     -----
@@ -58,6 +58,7 @@ class Trace:
             name: _cast(name, tables[name], schema) if name in tables else schema.empty_table()
             for name, schema in schemas.items()
         }
+        self._tables["vocabulary"] = first_of_each(self.table("vocabulary"))
 
     # -- tables ---------------------------------------------------------------------------
 
@@ -99,6 +100,16 @@ class Trace:
     @cached_property
     def rows(self) -> pd.DataFrame:
         return _frame(self.table("rows"))
+
+    @cached_property
+    def texts(self) -> dict[int, str]:
+        """Text of every token id of the outputs, and of those that were named beside them."""
+        known: dict[int, str] = {}
+        for name in ("vocabulary", "positions"):
+            table = self.table(name, ["token_id", "text"])
+            ids, first = np.unique(table["token_id"].to_numpy(), return_index=True)
+            known |= zip(ids.tolist(), table["text"].take(first).to_pylist(), strict=True)
+        return known
 
     @property
     def drafters(self) -> list[str]:
@@ -187,6 +198,7 @@ class Trace:
             name: table.filter(pc.is_in(table["seq"], keep["seq"].combine_chunks()))
             for name, table in self._whole().items()
         }
+        tables["vocabulary"] = self.table("vocabulary")  # of no one sequence
         meta = self.meta
         if drafter is not None:
             kept = _names(drafter, "drafter", self.drafters)

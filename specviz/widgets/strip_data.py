@@ -49,19 +49,13 @@ class Strips:
         self._drafts: dict[tuple[int, str], dict[str, np.ndarray[Any, Any]]] = {}
 
     @cached_property
-    def texts(self) -> dict[int, str]:
-        """Text of every token id that the outputs hold."""
-        known = self.trace.positions.drop_duplicates("token_id")
-        return dict(zip(known["token_id"].tolist(), known["text"].tolist(), strict=True))
-
-    @cached_property
     def _by_seq(self) -> dict[int, pd.DataFrame]:
         groups = self.trace.positions.groupby("seq", sort=False)
         return {int(str(seq)): part.sort_values("t") for seq, part in groups}
 
     def text_of(self, token: int) -> str:
-        """A token's text where the outputs hold it, else its id."""
-        return self.texts.get(int(token), f"‹id\u00a0{int(token)}›")
+        """A token's text where the trace holds it, else its id."""
+        return self.trace.texts.get(int(token), f"‹id\u00a0{int(token)}›")
 
     def positions(self, seq: int) -> pd.DataFrame:
         """Positions of one sequence, in order."""

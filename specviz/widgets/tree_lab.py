@@ -233,7 +233,7 @@ class TreeLab(Explorer):
         if self.own and self.trees is not None:
             found = self.trees.anchors
             mine = (found["seq"] == self["seq"]) & (found["anchor"] == self.anchor)
-            return target_nodes(self.trees, int(np.flatnonzero(mine)[0]), self["nodes"], self.texts)
+            return target_nodes(self.trees, int(np.flatnonzero(mine)[0]), self["nodes"])
         return captured_nodes(
             self.trace, self["drafter"], self["builder"], self["seq"], self.anchor, self["nodes"]
         )

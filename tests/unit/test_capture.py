@@ -63,6 +63,11 @@ def test_a_draft_at_every_anchor_and_a_row_for_every_token() -> None:
     assert trace.sequences.lookahead.str.len().tolist() == [15] * 4
     assert trace.content_types == ["words", "letters"]
     assert trace.sequences.finish.unique().tolist() == ["limit"]
+    # Every token that was named has its text.
+    named = {token for row in trace.positions.top_ids for token in row}
+    named |= {token for row in trace.drafts.token for token in row if token >= 0}
+    assert named | set(trace.positions.token_id) == set(trace.texts)
+    assert all(target.codec.token_text(token) == text for token, text in trace.texts.items())
     # The recorded distribution is the target's own.
     first = trace.sequences.iloc[0]
     tokens = trace.positions[trace.positions.seq == 0]

@@ -184,6 +184,24 @@ def test_frames_and_matrices_agree() -> None:
         TRACE.matrix("logq", "eagle")
 
 
+def test_texts_of_tokens_that_no_output_holds(tmp_path: Path) -> None:
+    schema = table_schemas(1)["vocabulary"]
+    emitted = TRACE.positions.iloc[0]
+    named = [(0, 900_000, " never"), (1, 900_000, " never"), (1, 900_001, "<b>")]
+    rows = [dict(zip(schema.names, row, strict=True)) for row in named]
+    tables = {name: TRACE.table(name) for name in TABLES}
+    tables["vocabulary"] = pa.Table.from_pylist(rows, schema)
+    Trace(TRACE.meta, tables).save(tmp_path)
+    back = load_trace(tmp_path)
+    assert back.table("vocabulary")["token_id"].to_pylist() == [900_000, 900_001]
+    assert back.texts[900_001] == "<b>"
+    assert back.texts[emitted.token_id] == emitted.text
+    assert back.select(content_type="code").texts[900_000] == " never"
+    # A trace from before such texts were kept is read without them.
+    (tmp_path / "vocabulary.parquet").unlink()
+    assert 900_000 not in load_trace(tmp_path).texts
+
+
 def test_a_missing_table_is_named() -> None:
     with pytest.raises(ValueError, match="`rounds`"):
         TRACE.require("rounds")

@@ -178,6 +178,7 @@ def _one_row(paths, chances, parents):
         "anchor": 0,
         "entropy": 1.0,
         "token": [path[-1] for path in paths],
+        "text": ["?"] * len(paths),
         "parent": parents,
         "chance": list(chances),
         "node_entropy": [0.0] * len(paths),

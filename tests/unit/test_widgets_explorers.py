@@ -66,6 +66,7 @@ def trees_of(trace, follow=None):
                 "anchor": 3,
                 "entropy": 1.0,
                 "token": [text[4], 2, 3, text[5], 5],
+                "text": [" a", " b", ATTACK, " d", " e"],
                 "parent": [-1, 0, -1, 0, 1],
                 "chance": [0.6, 0.4, 0.3, 0.15, 0.1],
                 "node_entropy": [1.0] * 5,
@@ -255,7 +256,7 @@ def test_tree_lab_draws_the_targets_own_tree(trees, sampled, own):
     assert nodes["on_path"].tolist() == [True, False, False, True]
     edges = next(d for d in widget.figure.data if d.mode == "lines" and d.xaxis == "x2")
     assert len(edges.x) == 3 * 4
-    assert target_nodes(own, 0, 3, None)["text"].tolist()[1:] == ["#2", "#3"]
+    assert target_nodes(own, 0, 3)["text"].tolist() == [" a", " b", ATTACK]
     assert "sampled targets" in " ".join(widget.words())
     # The mean is over random anchors: not one word of it says tokens per round.
     assert widget.words()[0].endswith("tokens expected, at random places")

@@ -67,7 +67,7 @@ def captured_nodes(
     return frame
 
 
-def target_nodes(trees: TargetTrees, row: int, nodes: int, trace: Trace | None) -> pd.DataFrame:
+def target_nodes(trees: TargetTrees, row: int, nodes: int) -> pd.DataFrame:
     """The target's own `nodes` likeliest nodes at one of its anchors.
 
     Parameters
@@ -76,9 +76,6 @@ def target_nodes(trees: TargetTrees, row: int, nodes: int, trace: Trace | None) 
         The trees, and which of their rows.
     nodes
         How many; the first n are the best tree of n nodes.
-    trace
-        Where the texts of tokens are looked up; a token it does not have is shown as "#" and its
-        id.
 
     Returns
     -------
@@ -90,7 +87,6 @@ def target_nodes(trees: TargetTrees, row: int, nodes: int, trace: Trace | None) 
     depth = np.ones(len(parent), dtype=int)
     for node, above in enumerate(parent):  # parents come before their children
         depth[node] = 1 + (depth[above] if above >= 0 else 0)
-    known = _vocabulary(trace) if trace is not None else {}
     realised = set(np.asarray(found["realised"], dtype=int).tolist())
     return pd.DataFrame(
         {
@@ -98,7 +94,7 @@ def target_nodes(trees: TargetTrees, row: int, nodes: int, trace: Trace | None) 
             "parent": parent,
             "on_path": [node in realised for node in range(len(parent))],
             "chance": np.asarray(found["chance"], dtype=float)[:nodes],
-            "text": [known.get(int(t), f"#{t}") for t in np.asarray(found["token"])[:nodes]],
+            "text": list(found["text"][:nodes]),
         }
     )
 
@@ -106,12 +102,6 @@ def target_nodes(trees: TargetTrees, row: int, nodes: int, trace: Trace | None) 
 def text_before(trace: Trace, seq: int, anchor: int, tokens: int = 12) -> str:
     """The last few tokens up to the anchor, as text."""
     return "".join(_texts(trace, seq)[max(0, anchor + 1 - tokens) : anchor + 1])
-
-
-@lru_cache(maxsize=4)
-def _vocabulary(trace: Trace) -> dict[int, str]:
-    table = trace.table("positions")
-    return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
 @lru_cache(maxsize=32)
