@@ -142,15 +142,20 @@ def fixed_rounds(anchors: Anchors, k: int) -> tuple[Ints, Ints, Ints]:
     all chains.
     """
     accepted = np.minimum(anchors.acceptable, k)
-    steps = np.maximum(accepted, 0) + 1  # every round emits a token, so the loop ends
+    where = follow(np.maximum(accepted, 0) + 1)
+    return where, np.minimum(anchors.offered[where], k), accepted[where]
+
+
+def follow(steps: Ints) -> Ints:
+    """The places on the way from place 0 that goes on by `steps[place]`, each at least 1."""
     # Bytes are the fastest thing a plain loop can index, and mark.
-    step: Sequence[int] = steps.astype(np.uint8).tobytes() if k < 255 else steps.tolist()
+    small = len(steps) == 0 or steps.max() < 256
+    step: Sequence[int] = steps.astype(np.uint8).tobytes() if small else steps.tolist()
     at, end, visited = 0, len(steps), bytearray(len(steps))
     while at < end:
         visited[at] = 1
         at += step[at]
-    where = np.flatnonzero(np.frombuffer(visited, dtype=np.uint8))
-    return where, np.minimum(anchors.offered[where], k), accepted[where]
+    return np.flatnonzero(np.frombuffer(visited, dtype=np.uint8))
 
 
 def repeated_next(trace: Trace, anchors: Anchors) -> NDArray[np.bool_]:

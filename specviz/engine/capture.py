@@ -89,10 +89,6 @@ def capture_one(
         matched = matched_lengths(columns, reference.realised)
         drafts.append(drafts_table(seq, name, columns, matched, wide))
     tables["drafts"] = pa.concat_tables(drafts).unify_dictionaries()
-    named = np.concatenate([table["token"].combine_chunks().flatten() for table in drafts])
-    alternatives = tables["positions"]["top_ids"].combine_chunks().flatten()
-    others = {*named, *alternatives.to_numpy()}
-    tables["vocabulary"] = vocabulary_table(seq, others, output, target.codec)
     grown = [
         trees_table(seq, name, drafters[name], reference, shapes, wide)
         for name, shapes in trees.items()
@@ -100,5 +96,9 @@ def capture_one(
     ]
     if grown:
         tables["trees"] = pa.concat_tables(grown).unify_dictionaries()
+    named = [("positions", "top_ids"), ("drafts", "token"), ("trees", "node_token")]
+    lists = [tables[table][name].combine_chunks() for table, name in named if table in tables]
+    others = np.unique(np.concatenate([each.flatten().to_numpy() for each in lists]))
+    tables["vocabulary"] = vocabulary_table(seq, others.tolist(), output, target.codec)
     tick(max_new_tokens - n)  # an early end of text still completes the bar
     return tables

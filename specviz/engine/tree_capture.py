@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -99,6 +100,7 @@ def trees_table(
             draft = drafter.propose(context, plan, lambda view: True)
             enter = np.full(k, -1, np.int16)
             path = follow(draft, ahead)
+            known, nan = not isinstance(shape, Trie), [math.nan] * len(draft)  # copies have no q
             enter[: len(path)] = np.array(enter_budget(shape, draft))[list(path)]
             rows.append(
                 {
@@ -107,6 +109,9 @@ def trees_table(
                     "drafter": name,
                     "builder": shape.builder,
                     "node_depth": draft.depths(),
+                    "node_parent": draft.parents,
+                    "node_token": draft.tokens,
+                    "node_logq": np.array(draft.logq if known else nan, np.float16),
                     "enter_budget": enter,
                 }
             )

@@ -17,7 +17,7 @@ _SIDES = {
     "at most": ("#D55E00", "triangle-left", "at most: what no draft of the kind can pass"),
     "at least": ("#009E73", "triangle-right", "at least: what is certain"),
 }
-_WIDTH, _ROW, _GAP = 46, 56, 84
+_WIDTH, _ROW, _GAP = 46, 66, 84
 
 
 def plot_bounds(

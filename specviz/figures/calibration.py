@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.figures.theme import FEW, INK, bars, colours, need, records, titled
+from specviz.figures.theme import FEW, INK, SHARES, bars, colours, need, records, titled
 from specviz.markup import counted, number
 
 
@@ -70,15 +70,11 @@ def plot_calibration(table: pd.DataFrame, *, model: str = "") -> go.Figure:
         hovertemplate="predicted %{x:.1%}, accepted %{y:.1%}<br>%{customdata}<extra></extra>",
         showlegend=False,
     )
+    axis = SHARES | {"range": [-0.03, 1.03]}
     figure.update_layout(
-        xaxis={
-            "title": "predicted chance of being accepted (mean of the bin)",
-            "range": [-0.03, 1.03],
-        },
-        yaxis={"title": "share accepted (prompts resampled)", "range": [-0.03, 1.03]},
+        xaxis=axis | {"title": "predicted chance of being accepted (mean of the bin)"},
+        yaxis=axis | {"title": "share accepted (prompts resampled)"},
     )
-    figure.update_xaxes(tickformat=".0%")
-    figure.update_yaxes(tickformat=".0%")
     return titled(figure, _finding(part, model))
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.panels import groups_in, panels
-from specviz.figures.theme import need, records
+from specviz.figures.theme import SHARES, need, records
 from specviz.markup import counted, escape
 
 
@@ -58,7 +58,7 @@ def plot_depth_match(table: pd.DataFrame, *, by: str = "content_type") -> go.Fig
         x_title="depth j in the draft (tokens)",
         y_title="share of anchors whose likeliest<br>token at depth j is the text's own",
     )
-    return figure.update_yaxes(range=[0, 1.03], tickformat=".0%")
+    return figure.update_yaxes(SHARES)
 
 
 def _finding(table: pd.DataFrame, by: str) -> str:

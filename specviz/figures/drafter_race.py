@@ -9,6 +9,7 @@ from specviz.figures.kinds import text_of
 from specviz.figures.theme import (
     FEW,
     LEGEND_BELOW,
+    SHARES,
     band,
     bars,
     colours,
@@ -115,9 +116,7 @@ def plot_drafter_race(
         },
         yaxis2={
             "title": "survival: P(accepted ≥ j)",
-            "tickvals": [share / 100 for share in range(0, 101, 20)],
-            "ticktext": [f"{share} %" for share in range(0, 101, 20)],
-            "range": [0, 1.03],
+            **SHARES,
             "anchor": "x2",
         },
     )

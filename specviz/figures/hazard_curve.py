@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from specviz.figures.theme import FEW, band, colours, need, panelled, records, symbols
+from specviz.figures.theme import FEW, SHARES, band, colours, need, panelled, records, symbols
 from specviz.markup import counted, escape, number
 
 _MOST_BANDS = 5
@@ -72,7 +72,7 @@ def plot_hazard_curve(
     >>> curves = pd.DataFrame({"content_type": "code", "x_mean": [0.0, 2.3], "accepted": [0.8, 0.3],
     ...     "low": [0.7, 0.2], "high": [0.9, 0.4], "n_tokens": 50, "n_prompts": 9})
     >>> plot_hazard_curve(curves).layout.title.text
-    'Accepted from the lowest to the highest EBF: code 80% to 30%'
+    'Accepted from the lowest to the highest EBF: code 80 % to 30 %'
     """
     columns = (by, "x_mean", "accepted", "low", "high", "n_tokens", "n_prompts")
     need(curves, columns, "specviz.hazard_curve with by")
@@ -112,7 +112,7 @@ def plot_hazard_curve(
         figure.update_xaxes(title_text=escape(_AXES.get(name, name)), **where)
         if name in _LOGS:
             figure.update_xaxes(**_ebf_axis(float(mine["x_mean"].max())), **where)
-    figure.update_yaxes(range=[0, 1.03], tickformat=".0%")
+    figure.update_yaxes(SHARES)
     for row in range(1, rows + 1):
         figure.update_yaxes(title_text=_lines(y_title), row=row, col=1)
     panelled(figure, _finding(curves, names[0], by, drafter), above=0)
@@ -153,7 +153,7 @@ def _finding(curves: pd.DataFrame, name: str, by: str, drafter: str) -> str:
     for group in dict.fromkeys(mine[by].astype(str)):
         part = mine[mine[by].astype(str) == group].sort_values("x_mean")
         first, last = (float(part["accepted"].iloc[i]) for i in (0, -1))
-        said.append(f"{group} {first:.0%} to {last:.0%}")
+        said.append(f"{group} {100 * first:.0f} % to {100 * last:.0f} %")
     if len(said) > 4:
         said = [*said[:3], f"{len(said) - 3} others"]
     lead = f"{drafter}: accepted" if drafter else "Accepted"

@@ -72,6 +72,7 @@ def plot_position_entropy(
         figure.add_bar(
             x=part["t"],
             y=part["entropy"],
+            width=0.92,  # else as wide as the nearest two of its own kind are apart
             marker={
                 "color": ROLE_COLOURS.get(kind, "#0072B2"),
                 "pattern": {"shape": _PATTERNS[kind], "fillmode": "overlay"},
@@ -92,7 +93,6 @@ def plot_position_entropy(
             hoverinfo="skip",
         )
     figure.update_layout(
-        bargap=0.08,
         barmode="overlay",
         xaxis={"title": "output position t", "showgrid": False},
         yaxis={"title": "entropy of the target there (nats)", "rangemode": "tozero"},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.strip_heat import token_text
 from specviz.figures.theme import GRID, INK, ROLE_COLOURS, faint, titled
+from specviz.figures.tree_layout import edges, heights, labels, root_height
 from specviz.markup import number
 
 #: The steps of a round, in order.
@@ -32,8 +35,9 @@ class RoundPicture:
         each; NaN where unknown.
     emitted, p
         Tokens the round emits, the target's own last, and the target's probability of each.
-    depth, path
-        Of a tree: the depth of every node in order of entry, and which nodes are accepted.
+    nodes, path
+        Of a tree: its nodes in order of entry (depth, parent, on_path, chance, text), and which
+        of them are accepted.
     closing
         "bonus" after a fully accepted draft, else "own".
     """
@@ -44,8 +48,8 @@ class RoundPicture:
     emitted: Sequence[str]
     p: Sequence[float]
     closing: str = "own"
-    depth: Sequence[int] = field(default=())
-    path: Sequence[int] = field(default=())
+    nodes: pd.DataFrame | None = None
+    path: Sequence[int] = ()
 
     @property
     def accepted(self) -> int:
@@ -136,52 +140,70 @@ def plot_round_chain(picture: RoundPicture, step: str, *, finding: str = "") -> 
 
 
 def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> go.Figure:
-    """A round with a token tree: every node by its depth, the accepted path drawn through.
-
-    A capture keeps each node's depth and order of entry, not its parent, so only the accepted
-    path has lines and text.
+    """A round with a token tree: the accepted path drawn through it.
 
     Raises
     ------
     ValueError
-        When the step is another.
+        When the step is another, or the picture has no tree.
 
     Examples
     --------
-    >>> picture = RoundPicture("a", ["b"], [0.9], ["b", "c"], [0.8, 0.6], "own", (1, 1, 2), (0,))
+    >>> rows = [(1, -1, True, 0.6, "b"), (1, -1, False, 0.3, "x")]
+    >>> nodes = pd.DataFrame(rows, columns=["depth", "parent", "on_path", "chance", "text"])
+    >>> picture = RoundPicture("a", ["b"], [0.6], ["b", "c"], [0.8, 0.6], "own", nodes, (0,))
     >>> len(plot_round_tree(picture, "accept").data)
-    3
+    6
     """
     at = _step(step)
-    places = _places(picture.depth, picture.path)
-    path, gone = list(picture.path), at >= 4
-    off = [i for i in range(len(picture.depth)) if i not in set(path)]
-    shown = at >= 2
-    rest = off if shown else [*range(len(picture.depth))]
+    nodes = picture.nodes
+    if nodes is None:
+        raise ValueError("This round drafted a chain: draw it with plot_round_chain.")
+    path, gone, shown = list(picture.path), at >= 4, at >= 2
+    kept = np.isin(np.arange(len(nodes)), path)
+    rest = np.flatnonzero(~kept) if shown else np.arange(len(nodes))
+    height, depth = heights(nodes["parent"]), nodes["depth"].to_numpy()
+    root, leaves = root_height(nodes, height), float(height.max(initial=0.0))
+    size = max(360, min(620, int(24 * leaves) + 190))
+    said = labels(nodes, height, 720, size - 170)
     colour = faint(_WRONG, 0.18) if gone else faint(_WRONG, 0.55) if shown else INK
-    figure = go.Figure()
+    figure = go.Figure([edges(nodes, height, rest, GRID)])
+    if shown:
+        figure.add_trace(edges(nodes, height, path, ROLE_COLOURS["accepted"], 3))
     figure.add_scatter(
-        x=[places[i][0] for i in rest],
-        y=[places[i][1] for i in rest],
-        mode="markers",
+        x=depth[rest],
+        y=height[rest],
+        mode="markers+text",
         marker={
             "size": 9,
-            "color": colour if at >= 1 or shown else "rgba(0,0,0,0)",
+            "color": colour if at >= 1 else "rgba(0,0,0,0)",
             "line": {"color": colour, "width": 1.5},
         },
+        text=["" if gone else said[i] for i in rest],
+        textposition="top center",
+        textfont={"size": 11},
         name="rejected: dropped from the cache" if gone else "node" if not shown else "rejected",
-        customdata=[f"node {i + 1} to enter, depth {picture.depth[i]}" for i in rest],
+        customdata=[_node(i, nodes.iloc[i]) for i in rest.tolist()],
         hovertemplate="%{customdata}<extra></extra>",
     )
-    way = [(0.0, 0.0), *(places[i] for i in path)]
+    way = [(0.0, root), *((float(depth[i]), float(height[i])) for i in path)]
     figure.add_scatter(
-        x=[x for x, _ in way] if shown else [0],
-        y=[y for _, y in way] if shown else [0],
-        mode="lines+markers",
-        line={"color": ROLE_COLOURS["accepted"], "width": 3},
-        marker={"size": 14, "color": [INK, *[ROLE_COLOURS["accepted"]] * len(path)]},
-        name="accepted path" if shown else "anchor",
-        customdata=[token_text(t, 40) for t in [picture.anchor, *picture.emitted[:-1]]],
+        x=[x for x, _ in way[1:]] if shown else [],
+        y=[y for _, y in way[1:]] if shown else [],
+        mode="markers",
+        marker={"size": 14, "color": ROLE_COLOURS["accepted"]},
+        name="accepted path",
+        showlegend=shown and bool(path),
+        customdata=[_node(i, nodes.iloc[i]) for i in path],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    figure.add_scatter(
+        x=[0],
+        y=[root],
+        mode="markers",
+        marker={"size": 13, "symbol": "square", "color": INK},
+        name="anchor",
+        customdata=[token_text(picture.anchor, 40)],
         hovertemplate="%{customdata}<extra></extra>",
     )
     own = (way[-1][0] + 1, way[-1][1])
@@ -198,21 +220,26 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
         _label(figure, x, y, text)
     if at >= 3:
         _label(figure, *own, picture.emitted[-1])
-    deepest = max([*picture.depth, int(own[0])], default=1)
     titled(figure, finding)
     figure.update_xaxes(
         title_text="depth in the tree (tokens after the anchor)",
-        range=[-0.6, deepest + 0.8],
+        range=[-0.6, max([*depth, int(own[0])]) + 0.8],
         dtick=1,
         zeroline=False,
     )
-    reach = max((abs(y) for _, y in places), default=1.0) + 1.5
-    figure.update_yaxes(visible=False, range=[-reach, reach])
+    figure.update_yaxes(visible=False, range=[leaves + 0.7, -1.6])
     return figure.update_layout(
-        height=max(360, min(620, int(13 * 2 * reach) + 170)),
+        height=size,
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
         margin_t=figure.layout.margin.t + 26,
     )
+
+
+def _node(number_: int, row: pd.Series) -> str:
+    chance = row["chance"]
+    sure = f"<br>path probability {_short(float(chance))}" if pd.notna(chance) else ""
+    text = token_text(str(row["text"]), 60)
+    return f"{text}<br>node {number_ + 1} in order of entry, depth {row['depth']}{sure}"
 
 
 def _step(step: str) -> int:
@@ -223,23 +250,6 @@ def _step(step: str) -> int:
 
 def _short(value: float) -> str:
     return "–" if math.isnan(value) else number(value, 2)
-
-
-def _places(depth: Sequence[int], path: Sequence[int]) -> list[tuple[float, float]]:
-    """Where nodes stand: columns by depth; the path along the middle, the others around it."""
-    places = [(0.0, 0.0)] * len(depth)
-    chosen = set(path)
-    for column in set(depth):
-        mine = [i for i in range(len(depth)) if depth[i] == column]
-        others = [i for i in mine if i not in chosen]
-        for i in mine:
-            if i in chosen:
-                places[i] = (float(column), 0.0)
-        empty = len(others) == len(mine)
-        for order, i in enumerate(others):
-            rank = order if empty else order + 1
-            places[i] = (float(column), (1 if rank % 2 else -1) * ((rank + 1) // 2) * 1.0)
-    return places
 
 
 def _label(figure: go.Figure, x: float, y: float, text: str) -> None:

@@ -87,7 +87,7 @@ def plot_strip_heat(
         f"EBF {number(math.exp(entropy[t]))}" + (f"<br>{roles[t]}" if roles else "")
         for t in range(n)
     ]
-    shown = [token_text(text, 7) for text in tokens] if n <= _READABLE else [""] * n
+    shown = [token_text(text, 5) for text in tokens] if n <= _READABLE else [""] * n
     figure = go.Figure(
         go.Heatmap(
             z=rows(values, None),

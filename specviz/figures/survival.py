@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from specviz.figures.theme import FEW, band, colours, need, panelled, records, symbols
+from specviz.figures.theme import FEW, SHARES, band, colours, need, panelled, records, symbols
 from specviz.markup import counted, escape
 
 _MOST_BANDS = 5
@@ -84,7 +84,7 @@ def plot_survival(
     figure.update_xaxes(
         title_text="depth j in the draft (tokens)", dtick=1 if table["depth"].max() <= 20 else 5
     )
-    figure.update_yaxes(range=[0, 1.03], tickformat=".0%")
+    figure.update_yaxes(SHARES)
     figure.update_yaxes(title_text="share of rounds", row=1, col=1)
     return panelled(figure, _finding(table, by, k, drafter))
 

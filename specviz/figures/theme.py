@@ -88,6 +88,12 @@ TEMPLATE = go.layout.Template(
 )
 #: Points that rest on fewer than this are drawn hollow.
 FEW = 20
+#: An axis of shares, 0 to 1.
+SHARES = {
+    "range": [0, 1.03],
+    "tickvals": [step / 5 for step in range(6)],
+    "ticktext": [f"{20 * step} %" for step in range(6)],
+}
 #: A legend below the plot, clear of the axis titles.
 LEGEND_BELOW = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
 
@@ -125,7 +131,7 @@ def faint(colour: str, alpha: float = 0.16) -> str:
 
 def titled(figure: go.Figure, finding: str, width: int = 84) -> go.Figure:
     """Apply the template and a title that states the finding (plain text; escaped here)."""
-    lines = textwrap.wrap(finding, width) or [""]
+    lines = _wrapped(finding, width)
     figure.update_layout(
         template=TEMPLATE,
         title_text="<br>".join(escape(line) for line in lines),
@@ -133,6 +139,17 @@ def titled(figure: go.Figure, finding: str, width: int = 84) -> go.Figure:
         margin={**MARGIN, "t": MARGIN["t"] + 21 * (len(lines) - 1)},
     )
     return figure
+
+
+def _wrapped(finding: str, width: int) -> list[str]:
+    """As few lines as it takes, about equally long; a number keeps its percent sign."""
+    text = finding.replace(" %", "\u00a0%")
+    lines = textwrap.wrap(text, width) or [""]
+    narrower = lines
+    while len(lines) > 1 and len(narrower) == len(lines):
+        lines, width = narrower, width - 1
+        narrower = textwrap.wrap(text, width)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def band(part: pd.DataFrame, x: str, colour: str) -> go.Scatter:

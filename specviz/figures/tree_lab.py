@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.kinds import whose_text
+from specviz.figures.strip_heat import token_text
 from specviz.figures.theme import (
     GRID,
     INK,
@@ -21,11 +22,10 @@ from specviz.figures.theme import (
     symbols,
     titled,
 )
+from specviz.figures.tree_layout import edges, heights, labels, root_height
 from specviz.markup import escape, number
 
-_PATH, _DRAFT, _OTHER = "#009E73", "#0072B2", "rgba(128,128,128,0.75)"
-_LABELS = 24
-_LONGEST = 14
+_PATH, _DRAFT = "#009E73", "#0072B2"
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
@@ -45,8 +45,8 @@ def plot_tree_lab(
     lengths
         builder, nodes, tokens_per_round, low, high, as `TreeSweep.table` gives.
     nodes
-        The tree, in order of entry: depth, parent (-1 the anchor, -2 unknown), on_path, chance,
-        text, as `captured_nodes` and `target_nodes` give. May be empty.
+        The tree, in order of entry: depth, parent (-1 the anchor), on_path, chance, text, as
+        `captured_nodes` and `target_nodes` give. May be empty.
     chosen
         Builder and nodes that are held out.
     kind, whose
@@ -57,8 +57,7 @@ def plot_tree_lab(
     Returns
     -------
     plotly.graph_objects.Figure
-        Where parents are unknown, the nodes of a depth stand one below the other in the order in
-        which they entered the tree.
+        Nodes are as large as their path is probable.
 
     Raises
     ------
@@ -95,6 +94,7 @@ def plot_tree_lab(
         figure.add_trace(drawn.update(xaxis="x2", yaxis="y2"))
     sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= lengths["nodes"].max()]
     deepest = int(nodes["depth"].max()) if len(nodes) else 1
+    leaves = float(heights(nodes["parent"]).max(initial=0.0))
     figure.update_layout(
         xaxis={
             "domain": [0, 0.4],
@@ -113,7 +113,8 @@ def plot_tree_lab(
             "zeroline": False,
             "anchor": "y2",
         },
-        yaxis2={"visible": False, "anchor": "x2", "autorange": "reversed"},
+        # A line of room above the first leaf, for its label.
+        yaxis2={"visible": False, "anchor": "x2", "range": [leaves + 0.6, -0.09 * leaves - 0.6]},
     )
     titled(figure, _finding(lengths, chosen, kind, whose, unit))
     return figure.update_layout(legend=LEGEND_BELOW, margin_b=92, height=500)
@@ -123,34 +124,26 @@ def _tree(nodes: pd.DataFrame) -> list[Any]:
     """Edges, nodes and their names; the anchor stands at depth 0."""
     if nodes.empty:
         return []
-    parent, depth = nodes["parent"].to_numpy(), nodes["depth"].to_numpy()
-    on_path = nodes["on_path"].to_numpy(dtype=bool)
-    known = bool((parent >= -1).all())
-    height = _by_parents(parent) if known else _by_depth(depth)
-    root = float(height[depth == 1].mean()) if (depth == 1).any() else 0.0
-    data: list[Any] = []
-    if known:
-        data.append(_edges(np.arange(len(nodes)), parent, depth, height, root, GRID, 1.5))
-    path = np.flatnonzero(on_path)
-    path = path[np.argsort(depth[path])]
-    above = parent[path] if known else np.array([-1, *path[:-1]])[: len(path)]
-    data.append(_edges(path, above, depth, height, root, _PATH, 3))
+    height, on_path = heights(nodes["parent"]), nodes["on_path"].to_numpy(dtype=bool)
+    data: list[Any] = [
+        edges(nodes, height, np.flatnonzero(~on_path), GRID),
+        edges(nodes, height, np.flatnonzero(on_path), _PATH, 3),
+    ]
     chance = nodes["chance"].to_numpy(dtype=float)
     size = np.where(np.isnan(chance), 8.0, 7 + 16 * np.sqrt(np.clip(chance, 0, 1)))
-    named = _named(nodes)
-    labels = [_label(row) if i in named else "" for i, row in enumerate(records(nodes))]
+    said = labels(nodes, height)
     for mine, colour, name in (
         (on_path, _PATH, "the text's own next tokens"),
-        (~on_path, _DRAFT if known else _OTHER, "other nodes"),
+        (~on_path, _DRAFT, "other nodes"),
     ):
         data.append(
             go.Scatter(
-                x=depth[mine],
+                x=nodes["depth"][mine],
                 y=height[mine],
                 mode="markers+text",
                 marker={"size": size[mine], "color": colour, "line": {"color": INK, "width": 1}},
-                text=[label for label, keep in zip(labels, mine, strict=True) if keep],
-                textposition="middle right" if known else "top center",
+                text=[label for label, keep in zip(said, mine, strict=True) if keep],
+                textposition="top center",
                 textfont={"size": 11},
                 name=name,
                 customdata=[_tooltip(i, row) for i, row in enumerate(records(nodes)) if mine[i]],
@@ -160,7 +153,7 @@ def _tree(nodes: pd.DataFrame) -> list[Any]:
     data.append(
         go.Scatter(
             x=[0],
-            y=[root],
+            y=[root_height(nodes, height)],
             mode="markers",
             marker={"symbol": "square", "size": 11, "color": INK},
             name="anchor",
@@ -170,71 +163,11 @@ def _tree(nodes: pd.DataFrame) -> list[Any]:
     return data
 
 
-def _edges(
-    child: Any, above: Any, depth: Any, height: Any, root: float, colour: str, width: float
-) -> go.Scatter:
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for node, parent in zip(child, above, strict=True):
-        x += [float(depth[parent]) if parent >= 0 else 0.0, float(depth[node]), None]
-        y += [float(height[parent]) if parent >= 0 else root, float(height[node]), None]
-    return go.Scatter(
-        x=x,
-        y=y,
-        mode="lines",
-        line={"color": colour, "width": width},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-
-
-def _by_depth(depth: Any) -> Any:
-    """Nodes of a depth one below the other, in order of entry."""
-    seen: dict[int, int] = {}
-    height = np.zeros(len(depth))
-    for node, level in enumerate(depth):
-        height[node] = seen.setdefault(int(level), 0)
-        seen[int(level)] += 1
-    return height
-
-
-def _by_parents(parent: Any) -> Any:
-    """Leaves one below the other, every other node in the middle of its children."""
-    children: dict[int, list[int]] = {}
-    for node, above in enumerate(parent):
-        children.setdefault(int(above), []).append(node)
-    height, below, order, stack = np.zeros(len(parent)), 0.0, [], [*children.get(-1, [])][::-1]
-    while stack:  # depth first, so that branches do not cross
-        node = stack.pop()
-        order.append(node)
-        stack += children.get(node, [])[::-1]
-        if node not in children:
-            height[node] = below
-            below += 1
-    for node in reversed(order):
-        if node in children:
-            height[node] = float(np.mean([height[c] for c in children[node]]))
-    return height
-
-
-def _named(nodes: pd.DataFrame) -> set[int]:
-    """The nodes that carry their text: the path's, then the likeliest, as far as there is room."""
-    chance = nodes["chance"].fillna(-1).to_numpy(dtype=float) + 2 * nodes["on_path"]
-    ranked = np.argsort(-chance.to_numpy(dtype=float), kind="stable")
-    return {int(i) for i in ranked[:_LABELS] if nodes["text"].iloc[i]}
-
-
-def _label(row: dict[str, Any]) -> str:
-    text = str(row["text"]).replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
-    short = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
-    return escape(short)
-
-
 def _tooltip(node: int, row: dict[str, Any]) -> str:
     chance = row["chance"]
     sure = f"<br>path probability {number(float(chance))}" if pd.notna(chance) else ""
-    text = f"<br>{_label(row)}" if row["text"] else ""
-    return f"node {node + 1} in order of entry, depth {row['depth']}{text}{sure}"
+    text = token_text(str(row["text"]), 60)
+    return f"{text}<br>node {node + 1} in order of entry, depth {row['depth']}{sure}"
 
 
 def _finding(

@@ -148,6 +148,24 @@ def _drafts(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int,
         _fail("drafts", _duplicated(keys), "two drafts of one drafter at one anchor")
 
 
+def _nodes(table: pa.Table, nodes: Array) -> None:
+    """Every node has its columns, and a parent before it that is one level up."""
+    tree = np.repeat(np.arange(len(nodes)), nodes)
+    for name in ("node_parent", "node_token", "node_logq"):
+        count = np.asarray(pc.list_value_length(table[name]).to_numpy(), np.int64)
+        _fail("trees", count != nodes, f"{name} does not have one entry per node")
+    depth, parent = (
+        np.asarray(pc.list_flatten(table[name]).to_numpy(), np.int64)
+        for name in ("node_depth", "node_parent")
+    )
+    first = np.repeat(np.cumsum(nodes) - nodes, nodes)
+    odd = (parent < -1) | (parent >= np.arange(len(parent)) - first)
+    above = np.where((parent < 0) | odd, 0, depth[np.where(odd, 0, first + np.maximum(parent, 0))])
+    wrong = np.zeros(len(nodes), bool)
+    wrong[tree[odd | (depth != above + 1)]] = True
+    _fail("trees", wrong, "a node whose parent is not before it and one level up")
+
+
 def _trees(meta: TraceMeta, table: pa.Table, sizes: Mapping[int, int]) -> None:
     builders = [(name, builder) for name, many in meta.trees.items() for builder in many]
     expected = sum(max(n - 1, 0) for n in sizes.values()) * len(builders)
@@ -167,6 +185,7 @@ def _trees(meta: TraceMeta, table: pa.Table, sizes: Mapping[int, int]) -> None:
     limit = np.array([meta.trees[name][builder]["nodes"] for name, builder in builders])[which]
     nodes = np.asarray(pc.list_value_length(table["node_depth"]).to_numpy(), np.int64)
     _fail("trees", np.greater(nodes, limit), "more nodes than the shape has")
+    _nodes(table, nodes)
     entered = table["enter_budget"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     entered = entered.reshape(table.num_rows, -1)
     odd = np.any((entered == 0) | (entered < -1), axis=1)

@@ -118,7 +118,11 @@ def trees_schema(k: int) -> pa.Schema:
             ("anchor", pa.int32()),
             ("drafter", pa.dictionary(pa.int32(), pa.string())),
             ("builder", pa.dictionary(pa.int32(), pa.string())),
-            ("node_depth", pa.list_(pa.int8())),  # of every node, in the order of entry
+            # Of every node, in the order of entry, parents before children:
+            ("node_depth", pa.list_(pa.int8())),
+            ("node_parent", pa.list_(pa.int16())),  # -1: the anchor
+            ("node_token", pa.list_(pa.int32())),
+            ("node_logq", pa.list_(pa.float16())),  # after its parent; NaN where it has no q
             # The smallest budget whose tree holds y[a+1..a+j]; -1 where none does.
             ("enter_budget", pa.list_(pa.int16(), k)),
         ]

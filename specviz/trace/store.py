@@ -73,12 +73,18 @@ def read_folder(
     for name, schema in table_schemas(meta.k).items():
         if name in leave:
             continue
-        # Trees are optional, and texts of tokens unknown to older traces.
-        optional = name == "vocabulary" or (name == "trees" and not meta.trees)
+        if name == "trees" and not meta.trees:  # optional
+            continue
+        optional = name == "vocabulary"  # unknown to older traces
         if meta.complete and not optional and not (folder / f"{name}.parquet").exists():
             raise TraceError(f"{folder} has lost {name}.parquet: {_REMEDY}.")
         found = _read_parts(folder, name, parts)
         if found:
+            if any(table.column_names != schema.names for table in found):
+                raise TraceError(
+                    f"{folder / name}.parquet has other columns than this specviz reads: read it "
+                    "with the version that wrote it, or capture again."
+                )
             whole = pa.concat_tables([t.cast(schema) for t in found]).unify_dictionaries()
             # Workers finish in any order; a trace is ordered by sequence.
             whole = whole.sort_by("seq") if _unsorted(whole) else whole

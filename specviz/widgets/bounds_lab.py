@@ -98,6 +98,7 @@ class BoundsLab(Explorer):
         wrong = [why for why, t in zip(apart, self.traces, strict=False) if not t.meta.greedy]
         if wrong and not any(self.fits):  # greedy captures alone have no use for them
             raise ValueError(wrong[0])
+        self._panels: tuple[dict[str, Any], dict[str, pd.DataFrame]] = ({}, {})  # the last ones
         self._bounds = lru_cache(maxsize=None)(self._measure)
         self._tree_rows = lru_cache(maxsize=None)(self._ceiling)
         missing = next(filter(None, (refusal(partial(_need, t)) for t in self.traces)), "")
@@ -120,7 +121,7 @@ class BoundsLab(Explorer):
             "quantity": choice("of", list(_QUANTITIES)),
             "k": slider("k, drafted tokens", start, 1, most),
         }
-        made["k"].continuous_update = False  # a second or so for each new k
+        made["k"].continuous_update = False
         return made
 
     def _longest(self, drafter: str) -> int:
@@ -129,19 +130,30 @@ class BoundsLab(Explorer):
     # -- state ----------------------------------------------------------------------------
 
     @property
+    def measured(self) -> dict[int, MeasuredBounds]:
+        """By number of the capture, for those that have the chosen text."""
+        return {
+            which: self._bounds(which, self["drafter"], self["k"], self.kind)
+            for which, trace in enumerate(self.traces)
+            if self.kind in (None, *trace.content_types)
+        }
+
+    @property
     def panels(self) -> dict[str, pd.DataFrame]:
         """Per setting, the bounds of the chosen quantity on the chosen text."""
+        if self._panels[0] != self.state:
+            self._panels = (self.state, self._chosen())
+        return self._panels[1]
+
+    def _chosen(self) -> dict[str, pd.DataFrame]:
         found: dict[str, pd.DataFrame] = {}
-        for which in range(len(self.traces)):
-            bounds = self._bounds(which, self["drafter"], self["k"])
+        for which, bounds in self.measured.items():
             rows = bounds.table
-            rows = rows_of(rows[rows["quantity"] == self["quantity"]], self.kind)
+            rows = rows[rows["quantity"] == self["quantity"]]
             if self.fits[which] and self._reach and self["quantity"] == "tokens per round":
                 best = [self._trees_of(which, self["k"])]
                 kept = rows["side"] == "measured"
                 rows = pd.concat([rows[kept], *best, rows[~kept]], ignore_index=True)
-            if rows.empty:
-                continue  # this capture has no such text
             title = f"{bounds.setting} target"
             if title in found:
                 title = f"{title}, second capture"
@@ -152,8 +164,9 @@ class BoundsLab(Explorer):
         if name == "drafter":
             self.controls["k"].max = self._longest(self["drafter"])
 
-    def _measure(self, which: int, drafter: str, k: int) -> MeasuredBounds:
-        return measured_bounds(self.traces[which], drafter, k=k, draws=self.draws)
+    def _measure(self, which: int, drafter: str, k: int, kind: str | None) -> MeasuredBounds:
+        trace, text = self.traces[which], kind or "all"
+        return measured_bounds(trace, drafter, k=k, content_type=text, draws=self.draws)
 
     @property
     def _reach(self) -> bool:
@@ -229,7 +242,7 @@ class BoundsLab(Explorer):
                 parts.append(f"at most {least} ({above['bound'].iloc[0]})")
             said.append(f"{title}: {', '.join(parts)}")
         first = "; ".join(said)
-        found = [self._bounds(i, self["drafter"], self["k"]) for i in range(len(self.traces))]
+        found = [*self.measured.values()]
         lines = [
             first[:1].upper() + first[1:],
             self._says(),
@@ -270,7 +283,7 @@ class BoundsLab(Explorer):
             table_html(rows[[*columns, "n", "unit", "n_prompts"]], caption=title)
             for title, rows in self.panels.items()
         ]
-        found = [self._bounds(i, self["drafter"], self["k"]) for i in range(len(self.traces))]
+        found = [*self.measured.values()]
         remarks = dict.fromkeys(remark for bounds in found for remark in bounds.remarks)
         notes = "".join(f"<li>{escape(remark)}</li>" for remark in remarks)
         return (

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import ipywidgets
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.analysis.anchors import Anchors, anchors_of, by_position
-from specviz.analysis.resampling import LEVEL, percentiles, resampled_sums
+from specviz.analysis.branching_lens import BranchingLens
 from specviz.figures.lens_curve import plot_lens_curve
 from specviz.markup import counted, escape, number
 from specviz.trace import Trace
@@ -20,8 +18,6 @@ from specviz.widgets.controls import choice, options_of
 from specviz.widgets.replayed import Replayed, sequence_options
 from specviz.widgets.strip_data import EBF_EDGES, Strips
 from specviz.widgets.strip_view import StripView, strip_page_html
-
-_DRAWS = 1000
 
 
 class EntropyLens(Widget):
@@ -73,48 +69,31 @@ class EntropyLens(Widget):
         super().__init__(
             {"kind": choice("content type", kinds), "seq": choice("text", options, seq), **chosen}
         )
-        self._tabled: tuple[Any, pd.DataFrame] = (None, pd.DataFrame())  # the last table
         self._points: list[int] = []  # places of the shown text that are brushed
-        self._curves: dict[tuple[str, int, str | None], pd.DataFrame] = {}
+        self._lens = lru_cache(maxsize=None)(lambda name: BranchingLens(trace, name, EBF_EDGES))
+        self._curve = lru_cache(maxsize=64)(lambda name, *asked: self._lens(name).curve(*asked))
 
     # -- state ----------------------------------------------------------------------------
 
     @property
-    def anchors(self) -> Anchors:
-        return anchors_of(self.trace, self["drafter"])
+    def lens(self) -> BranchingLens:
+        """The chosen drafter's anchors."""
+        return self._lens(self["drafter"])
 
     @property
     def table(self) -> pd.DataFrame:
         """One row per anchor: seq, prompt_id, content_type, t (= a + 1), ebf, accepted."""
-        at, k = self.anchors, self["k"]
-        if (self["drafter"], k) == self._tabled[0]:
-            return self._tabled[1]
-        entropy = by_position(self.trace, at, "entropy").astype(float)
-        first = np.concatenate([[0], np.cumsum(at.n)])
-        place = first[at.owner] + at.anchor + 1
-        table = pd.DataFrame(
-            {
-                "seq": at.seq[at.owner],
-                "prompt_id": at.prompt_id[at.owner],
-                "content_type": at.content_type[at.owner],
-                "t": at.anchor + 1,
-                "ebf": np.exp(entropy[place]),
-                "accepted": np.clip(np.minimum(at.acceptable, k), 0, None),
-            }
-        )
-        self._tabled = ((self["drafter"], k), table)
-        return table
+        return self.lens.table(self["k"])
+
+    @property
+    def own(self) -> pd.DataFrame:
+        """The rows of `table` that are of the shown text."""
+        return self.lens.of_text(self["seq"], self["k"])
 
     @property
     def curve(self) -> pd.DataFrame:
         """Mean accepted length in steps of EBF, by content type; intervals resample prompts."""
-        key = (self["drafter"], self["k"], self["kind"])
-        if key not in self._curves:
-            table = self.table
-            if self["kind"] is not None:
-                table = table[table["content_type"] == self["kind"]]
-            self._curves[key] = _steps(table)
-        return self._curves[key]
+        return self._curve(self["drafter"], self["k"], self["kind"])
 
     def react(self, name: str) -> None:
         if name == "kind":
@@ -148,12 +127,6 @@ class EntropyLens(Widget):
         """Brush the places y[first..last] of the text."""
         self._points = [int(t) for t in self.own["t"] if first <= t <= last]
         self.refresh()
-
-    @property
-    def own(self) -> pd.DataFrame:
-        """The rows of `table` that are of the shown text."""
-        table = self.table
-        return table[table["seq"] == self["seq"]].reset_index(drop=True)
 
     # -- what is shown --------------------------------------------------------------------
 
@@ -213,37 +186,3 @@ class EntropyLens(Widget):
     def _body(self) -> str:
         strip = strip_page_html(self.strips.tokens(self["seq"]), self.paint, 1, self._points)
         return f"<h1>{escape(self.title)}</h1>{self._still()}{strip}{self._prose()}"
-
-
-def _steps(table: pd.DataFrame) -> pd.DataFrame:
-    """Per content type and step of EBF: where it stands, mean accepted with its interval, n."""
-    rows, cells = [], len(EBF_EDGES) + 1
-    steps = np.searchsorted(EBF_EDGES, table["ebf"].to_numpy(), side="right")
-    for kind, part in table.assign(step=steps).groupby("content_type", sort=False):
-        prompt, prompts = pd.factorize(part["prompt_id"])
-        step, n = part["step"].to_numpy(), len(prompts)
-        flat = prompt * cells + step
-        count, kept = (
-            np.bincount(flat, weights, n * cells).astype(float).reshape(n, cells)
-            for weights in (None, part["accepted"])
-        )
-        log = np.bincount(step, np.log(part["ebf"]), cells)
-        drawn = resampled_sums(np.hstack([count, kept]), _DRAWS, 0) if n > 1 else None
-        for cell in np.flatnonzero(count.sum(axis=0)):
-            size, ends = count[:, cell].sum(), (np.nan, np.nan)
-            if drawn is not None:
-                some = drawn[drawn[:, cell] > 0]
-                found = percentiles(some[:, cells + cell] / some[:, cell], LEVEL, n)
-                ends = (float(found[0]), float(found[1]))
-            rows.append(
-                {
-                    "content_type": kind,
-                    "ebf": float(np.exp(log[cell] / size)),
-                    "accepted": kept[:, cell].sum() / size,
-                    "low": ends[0],
-                    "high": ends[1],
-                    "n_anchors": int(size),
-                    "n_prompts": int((count[:, cell] > 0).sum()),
-                }
-            )
-    return pd.DataFrame(rows)

@@ -159,7 +159,11 @@ class LiveRun(Widget):
     @cached_property
     def progress(self) -> ipywidgets.IntProgress:
         """Tokens so far, of at most `max_new_tokens`."""
-        return ipywidgets.IntProgress(description="tokens", layout=ipywidgets.Layout(width="320px"))
+        return ipywidgets.IntProgress(
+            description="no tokens yet",
+            style={"description_width": "initial"},
+            layout=ipywidgets.Layout(width="360px"),
+        )
 
     @cached_property
     def panel(self) -> ipywidgets.Widget:
@@ -198,8 +202,9 @@ class LiveRun(Widget):
             with self.strip.hold_sync():
                 self.strip.tokens, self.strip.paint = shown["tokens"], shown["paint"]
         if self.run is not None:
-            self.progress.max = self.run.max_new_tokens
-            self.progress.value = len(self.run.trace.positions)
+            done, most = len(self.run.trace.positions), self.run.max_new_tokens
+            self.progress.max, self.progress.value = most, done
+            self.progress.description = f"{done} of {most} tokens"
 
     def draw(self) -> go.Figure:
         if self.run is None:
@@ -214,7 +219,7 @@ class LiveRun(Widget):
 
     def words(self) -> list[str]:
         if self.run is None:
-            return []
+            return ["", "Type a prompt and press start: tokens appear as rounds accept them."]
         trace = self.run.trace
         rounds, tokens = trace.rounds, len(trace.positions)
         if rounds.empty:

@@ -6,13 +6,14 @@ anywidget gives code two seconds to start. Four of them on a busy machine stayed
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
 import plotly.graph_objects as go
 import traitlets
 from plotly.offline import get_plotlyjs
+
+from specviz.widgets.scripts import script
 
 
 class PlotView(anywidget.AnyWidget):
@@ -22,7 +23,7 @@ class PlotView(anywidget.AnyWidget):
     pairs inside the last box or lasso, [] when it was lifted.
     """
 
-    _esm = Path(__file__).parent / "plot_view.js"
+    _esm = script("plot_view.js")
     #: plotly's code, carried by the kernel's first picture; a page that lacks it asks.
     code = traitlets.Unicode("").tag(sync=True)
     figure = traitlets.Unicode("{}").tag(sync=True)

@@ -12,6 +12,7 @@ from specviz.policies import FixedK
 from specviz.refuse import whole
 from specviz.trace import Trace
 from specviz.widgets.controls import choice, slider
+from specviz.widgets.explorer import DRAWS
 
 
 class Replayed:
@@ -29,22 +30,18 @@ class Replayed:
         self.can = meta.kind == "capture" and meta.exhaustive and meta.greedy
         self.can = self.can and trace.table("drafts").num_rows > 0
         self._known: dict[tuple[str, int], Replay] = {}
-        self._rounds: dict[tuple[str, int], dict[int, pd.DataFrame]] = {}
 
     def at(self, drafter: str, k: int) -> Replay:
         """The replay of `FixedK(k)`."""
         if (drafter, k) not in self._known:
-            self._known[drafter, k] = replay(self.trace, FixedK(k), drafter)
+            self._known[drafter, k] = replay(self.trace, FixedK(k), drafter, draws=DRAWS)
         return self._known[drafter, k]
 
     def rounds(self, seq: int, drafter: str | None, k: int) -> pd.DataFrame | None:
         """Rounds of one sequence: replayed, else those that ran, else None."""
         if self.can:
-            key = (str(drafter), k)
-            if key not in self._rounds:
-                groups = self.at(*key).rounds.groupby("seq", sort=False)
-                self._rounds[key] = {int(str(seq)): part for seq, part in groups}
-            return self._rounds[key].get(seq)
+            mine = self.at(str(drafter), k).rounds_of(seq)
+            return None if mine.empty else mine
         ran = self.trace.rounds
         mine = ran[ran["seq"] == seq]
         return None if mine.empty else mine

@@ -8,8 +8,8 @@ import ipywidgets
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-import pyarrow.compute as pc
 
+from specviz.analysis.levers.tree_nodes import captured_nodes
 from specviz.analysis.replays.replay import Replay, replay
 from specviz.figures.round_steps import STEPS, RoundPicture, plot_round_chain, plot_round_tree
 from specviz.markup import counted, number
@@ -128,8 +128,7 @@ class RoundStepper(Widget):
     @property
     def rounds(self) -> pd.DataFrame:
         """Rounds of the text that is shown."""
-        rounds = self.replay.rounds
-        return rounds[rounds["seq"] == self["seq"]].reset_index(drop=True)
+        return self.replay.rounds_of(self["seq"])
 
     def _fit(self) -> None:
         """Give the controls the reach that drafter, shape and text have."""
@@ -202,28 +201,16 @@ class RoundStepper(Widget):
         closing = "bonus" if full else "own"
         common = (texts[emitted], p[emitted].tolist(), closing)
         if self.is_tree:
-            depth, path = self._tree(anchor, accepted, int(record["nodes"]), drafted)
-            nan = [float("nan")] * accepted
-            drafts = texts[emitted][:accepted]
-            return RoundPicture(texts[anchor], drafts, nan, *common, depth, path)
+            where = (self["builder"], self["seq"], anchor)
+            nodes = captured_nodes(self.trace, self["drafter"], *where, self["budget"], drafted)
+            nodes = nodes.head(int(record["nodes"]))
+            path = np.flatnonzero(nodes["on_path"] & (nodes["depth"] <= accepted)).tolist()
+            q = nodes["chance"].iloc[path].tolist()
+            return RoundPicture(texts[anchor], texts[emitted][:accepted], q, *common, nodes, path)
         draft = self.strips.drafts(self["seq"], self["drafter"])
         names = [self.strips.text_of(t) for t in draft["token"][anchor, :drafted]]
         q = np.exp(draft["logq"][anchor, :drafted].astype(float)).tolist()
         return RoundPicture(texts[anchor], names, q, *common)
-
-    def _tree(
-        self, anchor: int, accepted: int, nodes: int, drafted: int
-    ) -> tuple[list[int], list[int]]:
-        """Depths of the nodes in order of entry, and those on the accepted path."""
-        trees = self.trace.table("trees")
-        mine = pc.and_(pc.equal(trees["seq"], self["seq"]), pc.equal(trees["anchor"], anchor))
-        for column in ("drafter", "builder"):
-            mine = pc.and_(mine, pc.equal(trees[column], self[column]))
-        row = trees.filter(mine).to_pylist()[0]
-        grown = row["node_depth"][: self["budget"]]
-        kept = [i for i, depth in enumerate(grown) if depth <= drafted]
-        path = [kept.index(budget - 1) for budget in row["enter_budget"][:accepted]]
-        return [grown[i] for i in kept][:nodes], path
 
     def draw(self) -> go.Figure:
         picture, plot = self.picture, plot_round_tree if self.is_tree else plot_round_chain
@@ -232,7 +219,7 @@ class RoundStepper(Widget):
     def _finding(self, picture: RoundPicture) -> str:
         where = f"Round {self['round']} of {self.controls['round'].max}, {self['step']}: "
         m, k = picture.accepted, len(picture.draft)
-        nodes = len(picture.depth) if self.is_tree else k
+        nodes = k if picture.nodes is None else len(picture.nodes)
         what = counted(nodes, "node") if self.is_tree else counted(k, "token")
         return (
             where

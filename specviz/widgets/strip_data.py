@@ -47,6 +47,7 @@ class Strips:
         need_trace(trace).require("positions")
         self.trace = trace
         self._drafts: dict[tuple[int, str], dict[str, np.ndarray[Any, Any]]] = {}
+        self._tokens: dict[int, dict[str, Any]] = {}
 
     @cached_property
     def _by_seq(self) -> dict[int, pd.DataFrame]:
@@ -82,12 +83,14 @@ class Strips:
 
     def tokens(self, seq: int) -> dict[str, Any]:
         """What does not depend on the rounds: texts, entropy (nats), p, rank, alternatives."""
+        if seq in self._tokens:
+            return self._tokens[seq]
         rows = self.positions(seq)
         best = [
             [[visible(self.text_of(t)[:80]), _exp(p)] for t, p in zip(ids, ps, strict=True)]
             for ids, ps in zip(rows["top_ids"], rows["top_logp"], strict=True)
         ]
-        return {
+        self._tokens[seq] = {
             "text": [visible(text) for text in rows["text"]],
             "entropy": [_number(h) for h in rows["entropy"]],
             "p": [_exp(p) for p in rows["logp"]],
@@ -95,6 +98,7 @@ class Strips:
             "best": [[b for b in each if b[1] is not None] for each in best],
             "name": f"Generated text of {label(self.prompt_id(seq))}, {len(rows)} tokens",
         }
+        return self._tokens[seq]
 
     def prompt_id(self, seq: int) -> str:
         names = self.trace.sequences

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
 from specviz.strip import STRIP_CSS
+from specviz.widgets.scripts import script
 
-_SCRIPT = Path(__file__).parent / "strip_view.js"
+_SCRIPT = script("strip_view.js")
 _STYLE = (
     STRIP_CSS + ".sv-strip-view{width:100%}"
     ".sv-live{cursor:text;outline-offset:2px}"
@@ -73,7 +73,7 @@ def strip_page_html(
     >>> "</script><b>" in strip_page_html({"text": ["</script><b>"]}, {})
     False
     """
-    code = _SCRIPT.read_text(encoding="utf-8").partition("export default")[0]
+    code = _SCRIPT.partition("export default")[0]
     state = json.dumps(
         {"tokens": tokens, "paint": paint, "at": at, "span": [], "marked": list(marked)},
         allow_nan=False,

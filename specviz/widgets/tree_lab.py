@@ -289,24 +289,18 @@ class TreeLab(Explorer):
     def _of_the_tree(self) -> list[str]:
         nodes = self.nodes
         if nodes.empty:
-            return ["There is no tree of this text."]
+            there = len(self._places()) > 0
+            return ["Nothing was drafted here." if there else "There is no tree of this text."]
         held = int(nodes["on_path"].sum())
         before = text_before(self.shown, self["seq"], self.anchor)
         said = [
             f"The tree after “{before}” holds {held} of the text's own next tokens, so a round "
             f"here would emit {held + 1}."
         ]
-        if self.own:
-            return [
-                *said,
-                "Nodes are as large as their path is likely under the target; tokens that the "
-                "trace does not hold are shown by number.",
-            ]
-        return [
-            *said,
-            "Of other nodes the trace keeps depth and order of entry only: they stand in that "
-            "order, one depth beside the other. Path probabilities are the drafter's.",
-        ]
+        if nodes["chance"].isna().all():
+            return [*said, f"{self['drafter']} copies: its nodes have no probabilities."]
+        whose = "target" if self.own else "drafter"
+        return [*said, f"Nodes are as large as their path is probable under the {whose}."]
 
 
 def _bounds(control: Any, low: int, high: int) -> None:

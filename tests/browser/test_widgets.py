@@ -126,6 +126,15 @@ def test_a_token_tells_its_numbers(lab, trace):
     labs.expect(card).to_contain_text("y[6]")
 
 
+def test_keys_reach_a_slider_and_not_the_notebook(lab, trace):
+    area = shown(lab, "strip")
+    press(lab, area.locator(".widget-hslider"), "Home")
+    lab.page.evaluate("jupyterapp.commands.execute('notebook:enter-command-mode')")
+    assert lab.page.locator(".jp-Notebook.jp-mod-commandMode").count() == 1
+    press(lab, area.locator(".widget-hslider"), "ArrowRight", 2)
+    area.get_by_text("in this text, k = 2").wait_for()
+
+
 def test_copying_the_strip_gives_the_plain_text(lab, trace):
     copied = (
         shown(lab, "strip")

@@ -180,7 +180,7 @@ def test_break_even_at_its_ends() -> None:
     # a loses 1/2 s a token, b gains 1/4 s: a may have a third of the tokens.
     some_of_it = capacity_from_figures(both, {"a": 2.0, "b": 4.0}, dear, 7)
     assert rows(some_of_it)["break_even"]["a"] == pytest.approx(1 / 3)
-    assert "33%" in some_of_it.sentences[0]
+    assert "33 %" in some_of_it.sentences[0]
     assert np.isnan(rows(some_of_it)["break_even"]["mix"])
 
 
@@ -340,4 +340,4 @@ def test_pages_are_escaped() -> None:
     assert "<img" not in page
     assert "tight (given)" in page
     assert "resample" in page
-    assert str(found).startswith("<img src=x> (100% of the tokens)")
+    assert str(found).startswith("<img src=x> (100 % of the tokens)")

@@ -197,8 +197,11 @@ def test_the_fewest_rounds_are_those_of_a_search() -> None:
                 return 0
             return 1 + min(search(a + step) for step in range(1, int(held[a]) + 2))
 
+        size = n
+
         class Two:
-            start = np.array([0, n, 2 * n])
+            n = np.array([size, size])
+            owner = np.repeat([0, 1], size)
 
         twice = np.concatenate([held, held])
         assert fewest_rounds(Two, twice).tolist() == [search(0)] * 2  # type: ignore[arg-type]

@@ -162,6 +162,7 @@ def test_position_picture_colours_tokens_by_their_part_in_the_round():
     figure = figures.plot_position_entropy(positions, rounds, name="x")
     bars = {t.name.split(",")[0]: list(t.x) for t in figure.data if t.type == "bar"}
     assert bars == {"prefill": [0], "accepted draft token": [1, 2], "the target's own": [3, 4]}
+    assert {t.width for t in figure.data if t.type == "bar"} == {0.92}
     lines = figure.data[-1]
     assert [x for x in lines.x if x is not None] == [0.5, 0.5, 3.5, 3.5]
     assert figure.layout.title.text == (

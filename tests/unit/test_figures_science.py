@@ -45,7 +45,7 @@ def test_hazard_curve_has_bands_points_and_axes_read_as_branching_factors():
     assert ticks["1"] == 0
     assert ticks["10"] == pytest.approx(math.log(10))
     assert figure.layout.title.text == (
-        "lm: accepted from the lowest to the highest EBF: code 90% to 30%, prose 50% to 50%"
+        "lm: accepted from the lowest to the highest<br>EBF: code 90 % to 30 %, prose 50 % to 50 %"
     )
 
 

@@ -283,8 +283,11 @@ def test_a_tree_step_shows_the_path_that_replay_accepts(trees):
     mine = rounds[rounds["seq"] == 0].reset_index(drop=True)
     for i, row in mine.iterrows():
         picture = stepper.set(round=i + 1).picture
-        assert len(picture.depth) == row["nodes"]
-        assert [picture.depth[node] for node in picture.path] == [*range(1, row["accepted"] + 1)]
+        assert len(picture.nodes) == row["nodes"]
+        path = picture.nodes.iloc[picture.path]
+        assert path["depth"].tolist() == [*range(1, row["accepted"] + 1)]
+        assert path["text"].tolist() == list(picture.emitted[:-1])
+        assert path["parent"].tolist() == [-1, *picture.path][: len(path)]
     assert stepper.set(drafter="ngram")["builder"] == "chain"
 
 
@@ -295,6 +298,8 @@ def test_the_chain_has_one_input_more_than_drafts():
     assert (drafted, verified) == (3, 6)  # three inputs, three rows
     with pytest.raises(ValueError, match="step must be one of"):
         plot_round_tree(picture, "jump")
+    with pytest.raises(ValueError, match="drafted a chain"):
+        plot_round_tree(picture, "draft")
 
 
 def test_rounds_need_a_capture():

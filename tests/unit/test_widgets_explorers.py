@@ -19,6 +19,7 @@ from specviz.figures.k_choice import HELD, plot_k_choice
 from specviz.figures.nothing import plot_nothing
 from specviz.figures.policy_race import plot_policy_race
 from specviz.figures.tree_lab import plot_tree_lab
+from specviz.figures.tree_layout import heights, labels
 from specviz.markup import number
 from specviz.policies import CapturedTree, ConfidenceStop, FixedK, FixedTree
 from specviz.trace.target_trees import trees_of_rows
@@ -224,7 +225,8 @@ def test_tree_lab_shows_a_budget_and_a_tree(trees):
     widget.set(place=20)
     nodes = widget.nodes
     assert len(nodes) == 20
-    assert (nodes["parent"] == -2).all()
+    assert (nodes["parent"] < np.arange(20)).all()
+    assert (nodes["text"] != "").all()
     rows = trees.trees
     mine = rows[
         (rows["seq"] == widget["seq"])
@@ -622,6 +624,20 @@ def test_a_tree_is_laid_out_without_crossings():
     assert len(set(leaves)) == 3
     assert all("<" not in text for text in others.text)
     assert max(len(text) for text in others.text) < 80
+
+
+def test_labels_cover_neither_labels_nor_nodes():
+    lines = 40  # as many branches, one below the other
+    nodes = pd.DataFrame({"depth": 1, "parent": -1, "on_path": False}, index=range(lines))
+    nodes["chance"], nodes["text"] = np.linspace(0.1, 0.01, lines), [f"t{i}" for i in range(lines)]
+    height = heights(nodes["parent"])
+    assert labels(nodes, height, tall=20 * lines) == [*nodes["text"]]  # room for all
+    crowded = labels(nodes, height, tall=4 * lines)
+    assert [text for text in crowded if text] == ["t0"]  # the others would stand on a node
+    nodes["on_path"] = nodes.index == 0
+    nodes["chance"] = nodes["chance"][::-1].to_numpy()
+    assert labels(nodes, height, tall=20 * lines)[0] == "t0"
+    assert labels(nodes.head(0), height[:0]) == []
 
 
 def test_capacity_draws_its_promises(trace):

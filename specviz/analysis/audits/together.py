@@ -194,7 +194,7 @@ def _reason(
             "dear. With one k and one machine a round costs the same whatever text it drafts, so "
             "no one cost model fits both."
         )
-    about = "" if factor == 1 else f", give or take {tolerance:.0%}"
+    about = "" if factor == 1 else f", give or take {100 * tolerance:.0f} %"
     said = f"Rounds from {low} ({cheap}) to {high} ({dear}) can be of one cost model{about}."
     impossible = [label for label, reading in chosen.items() if not reading.possible]
     return f"{said} By itself, though, {impossible[0]} is inconsistent." if impossible else said

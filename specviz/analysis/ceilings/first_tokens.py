@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,24 +47,35 @@ class Group:
 
     def interval(self, statistic: Statistic) -> tuple[float, float, float]:
         """Estimate and percentile interval (NaN with one prompt) of a statistic of means."""
-        total = self.sums.sum().to_numpy()
-        value = float(statistic(self._means(total)))
+        value = float(statistic(self._means))
         if len(self.sums) < 2:
             return value, np.nan, np.nan
-        low, high = percentiles(
-            np.asarray(statistic(self._means(self._drawn))), self._level, len(self.sums)
-        )
+        drawn = np.asarray(statistic(self._drawn_means))
+        low, high = percentiles(drawn, self._level, len(self.sums))
         return value, float(low), float(high)
 
-    def _means(self, sums: Floats) -> dict[str, Any]:
+    @cached_property
+    def _means(self) -> dict[str, Any]:
+        return self._of(self.sums.sum().to_numpy())
+
+    @cached_property
+    def _drawn_means(self) -> dict[str, Any]:
+        return self._of(self._drawn)
+
+    def _of(self, sums: Floats) -> dict[str, Any]:
         count = sums[..., self.sums.columns.get_loc("count")]
         return {name: sums[..., i] / count for i, name in enumerate(self.sums.columns)}
 
 
 def groups(
-    sums: pd.DataFrame, content_type: pd.Series[str], level: float, draws: int, seed: int
+    sums: pd.DataFrame,
+    content_type: pd.Series[str],
+    level: float,
+    draws: int,
+    seed: int,
+    only: str | None = None,
 ) -> Iterator[Group]:
-    """Every content type, and "all" last where there are several.
+    """Every content type, and "all" last where there are several; or only one of these.
 
     Parameters
     ----------
@@ -75,7 +87,7 @@ def groups(
         Of the intervals.
     """
     kinds = [*dict.fromkeys(content_type)]
-    for kind in [*kinds, "all"] if len(kinds) > 1 else kinds:
+    for kind in [only] if only is not None else [*kinds, "all"] if len(kinds) > 1 else kinds:
         mine = sums if kind == "all" else sums[content_type == kind]
         yield Group(kind, mine, resampled_sums(mine.to_numpy(), draws, seed), level)
 

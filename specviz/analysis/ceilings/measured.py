@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ def measured_bounds(
     k: int | None = None,
     top: Sequence[int] = (2, 4, 16),
     nodes: int | None = None,
+    content_type: str | None = None,
     level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
@@ -93,6 +95,8 @@ def measured_bounds(
         For a greedy target: numbers m of candidates among which a perfect choice is made.
     nodes
         For a sampled target: nodes of a tree of fixed tokens, k deep (T5.5'); None is k.
+    content_type
+        One of them, or "all" prompts together; None gives a row for each.
     level, draws, seed
         Of the percentile intervals, which resample prompts.
 
@@ -149,26 +153,40 @@ def measured_bounds(
             "nothing: add vocab_size to meta.target, or capture the prompts again."
         )
     size = int(trace.meta.target["vocab_size"])
-    frame = first_tokens(trace, name)
+    sums, kinds, remarks = _sums(trace, name, size, tuple(among))
     if trace.meta.greedy:
-        sums, kinds = by_prompt(frame, greedy_columns(frame, among))
         sums = sums.join(greedy_rounds(trace, name, k, among))
         rows = greedy_rows(size, k, among)
     else:
-        raw = _is_raw(trace)
-        sums, kinds = by_prompt(frame, sampled_columns(frame, size, raw))
         sums = sums.join(sampled_rounds(trace, name, k))
-        rows = sampled_rows(size, k, nodes, raw)
-    table = pd.DataFrame(
-        [_line(group, row) for group in groups(sums, kinds, level, draws, seed) for row in rows]
-    )
+        rows = sampled_rows(size, k, nodes, _is_raw(trace))
+    if content_type not in (None, "all", *kinds):
+        there = ", ".join(dict.fromkeys(kinds))
+        raise ValueError(f"There is no {content_type!r:.60} text here; there is {there}.")
+    found = groups(sums, kinds, level, draws, seed, content_type)
+    table = pd.DataFrame([_line(group, row) for group in found for row in rows])
     setting = "greedy" if trace.meta.greedy else "sampled"
     caption = (
         f"{setting.capitalize()} target, drafter {name}, k = {k}. Tokens per round count the "
         f"bonus; {100 * level:g} % intervals resample prompts. A theorem holds under what it "
         "assumes; a model assumes something of text."
     )
-    return MeasuredBounds(setting, name, k, table, _remarks(trace, frame), caption)
+    return MeasuredBounds(setting, name, k, table, remarks, caption)
+
+
+@lru_cache(maxsize=8)
+def _sums(
+    trace: Trace, drafter: str, size: int, among: tuple[int, ...]
+) -> tuple[pd.DataFrame, pd.Series[str], tuple[str, ...]]:
+    """What does not depend on k: sums per prompt, its content type, and the remarks."""
+    frame = first_tokens(trace, drafter)
+    greedy = trace.meta.greedy
+    columns = (
+        greedy_columns(frame, list(among))
+        if greedy
+        else sampled_columns(frame, size, _is_raw(trace))
+    )
+    return *by_prompt(frame, columns), _remarks(trace, frame)
 
 
 def _line(group: Group, row: Row) -> dict[str, Any]:

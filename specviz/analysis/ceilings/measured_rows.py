@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.anchors import Anchors, Ints, anchors_of, fixed_rounds
+from specviz.analysis.anchors import Anchors, Ints, anchors_of, fixed_rounds, follow
 from specviz.analysis.branching import pmax_bounds
 from specviz.analysis.ceilings.first_tokens import Statistic
 from specviz.analysis.replays.sampled import replay_sampled
@@ -78,13 +79,12 @@ def greedy_columns(frame: pd.DataFrame, among: list[int]) -> dict[str, Any]:
 
 def greedy_rounds(trace: Trace, drafter: str, k: int, among: list[int]) -> pd.DataFrame:
     """Tokens and rounds per prompt: of the chain, and the fewest rounds with m candidates."""
-    anchors = anchors_of(trace, drafter)
-    rank = trace.matrix("path_rank", drafter)[anchors.row]
+    anchors, runs = anchors_of(trace, drafter), _runs(trace, drafter, tuple(among))
     where, _, _ = fixed_rounds(anchors, k)
     table = {
         "tokens": anchors.n - 1,
         "rounds_chain": np.bincount(anchors.owner[where], minlength=len(anchors.n)),
-        **{f"rounds_{m}": fewest_rounds(anchors, _held(anchors, rank, m, k)) for m in among},
+        **{f"rounds_{m}": fewest_rounds(anchors, np.minimum(runs[m], k)) for m in among},
     }
     frame = pd.DataFrame(table, pd.Index(anchors.prompt_id, name="prompt_id"), dtype=float)
     return frame.groupby(level=0, sort=False).sum()  # a prompt may have several outputs
@@ -127,23 +127,27 @@ def greedy_rows(size: int, k: int, among: list[int]) -> list[Row]:
     ]
 
 
-def _held(anchors: Anchors, rank: Ints, m: int, k: int) -> Ints:
-    """Per anchor, leading depths up to k at which the realised token is among m candidates."""
-    run = np.cumprod((rank[:, :k] >= 0) & (rank[:, :k] < m), axis=1).sum(axis=1)
+@lru_cache(maxsize=8)
+def _runs(trace: Trace, drafter: str, among: tuple[int, ...]) -> dict[int, Ints]:
+    """Per m and anchor, leading depths at which the realised token is among m candidates."""
+    anchors = anchors_of(trace, drafter)
+    rank = trace.matrix("path_rank", drafter)[anchors.row]
     end = anchors.n[anchors.owner] - 2 - anchors.anchor
-    return np.asarray(np.minimum.reduce([run, anchors.offered, end]), dtype=np.int64)
+    most = np.minimum(anchors.offered, end)
+    runs = {m: np.cumprod((rank >= 0) & (rank < m), axis=1).sum(axis=1) for m in among}
+    return {m: np.asarray(np.minimum(run, most), dtype=np.int64) for m, run in runs.items()}
 
 
 def fewest_rounds(anchors: Anchors, held: Ints) -> Ints:
     """Per sequence, the fewest rounds when up to `held` tokens can be accepted at an anchor.
 
-    The longest step is not always best: a shorter one can lead to a better anchor.
+    The longest step is not always best: a shorter one can lead to a better anchor. All anchors
+    that r rounds can reach lie in one piece, so r + 1 rounds reach what the best of them, or of
+    those before, reaches.
     """
-    togo = [0] * (len(held) + 1)  # a last round lands on the next sequence's first anchor
-    for a, most in zip(range(len(held) - 1, -1, -1), held[::-1].tolist(), strict=True):
-        togo[a] = 1 + min(togo[a + 1 : a + 2 + most])
-    ends = np.array(togo)[anchors.start]
-    return np.asarray(ends[:-1] - ends[1:], dtype=np.int64)
+    at = np.arange(len(held))
+    reach = np.maximum.accumulate(at + 1 + held)  # at most the next sequence's first anchor
+    return np.bincount(anchors.owner[follow(reach - at)], minlength=len(anchors.n))
 
 
 def _per_round(which: str) -> tuple[Statistic, str]:

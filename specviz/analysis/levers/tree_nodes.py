@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -11,25 +12,24 @@ import pyarrow.compute as pc
 from specviz.trace import Trace
 from specviz.trace.target_trees import TargetTrees
 
-#: Parent of a node whose place in the tree the trace does not hold.
-UNKNOWN = -2
-
 
 def captured_nodes(
-    trace: Trace, drafter: str, builder: str, seq: int, anchor: int, nodes: int
+    trace: Trace,
+    drafter: str,
+    builder: str,
+    seq: int,
+    anchor: int,
+    nodes: int,
+    deepest: int | None = None,
 ) -> pd.DataFrame:
-    """The first `nodes` nodes of a captured tree.
-
-    A capture keeps, of every node, its depth and the order of entry, and where the text's own next
-    tokens are; not what hangs below what, nor what the other nodes are.
+    """The first `nodes` nodes of a captured tree, those below depth `deepest` left out.
 
     Returns
     -------
     DataFrame
-        In order of entry: depth, parent (`UNKNOWN`), on_path (one of the text's own next tokens,
-        with all before it in the tree), chance (of the path to it under the drafter, from
-        `path_logq`; NaN off the path, and for drafters without probabilities), text ("" off the
-        path).
+        In order of entry, parents before children: depth, parent (-1: the anchor), on_path (one of
+        the text's own next tokens, with all before it in the tree), chance (of the path to it
+        under the drafter; NaN for drafters without probabilities), text.
 
     Raises
     ------
@@ -47,24 +47,25 @@ def captured_nodes(
             f"This capture has no {builder} tree by {drafter!r} at anchor {anchor} of sequence "
             f"{seq}."
         )
-    depth = np.array(rows[0]["node_depth"], dtype=int)[:nodes]
-    frame = pd.DataFrame({"depth": depth})
-    frame["parent"], frame["on_path"], frame["chance"] = UNKNOWN, False, np.nan
-    frame["text"] = ""
-    drafts = trace.draft_table(drafter)
-    mine = drafts.filter(pc.and_(pc.equal(drafts["seq"], seq), pc.equal(drafts["anchor"], anchor)))
-    logq = mine["path_logq"].to_pylist()[0] if len(mine) else []
-    chance = np.exp(np.cumsum(np.array(logq, dtype=float)))
-    texts = _texts(trace, seq)
-    for j, enter in enumerate(rows[0]["enter_budget"]):
-        if not 0 < enter <= len(frame):
-            break  # the path leaves the tree
-        at = enter - 1
-        frame.loc[at, "on_path"] = True
-        frame.loc[at, "chance"] = chance[j] if j < len(chance) else np.nan
-        place = anchor + 1 + j
-        frame.loc[at, "text"] = texts[place] if place < len(texts) else ""
-    return frame
+    row, ahead = rows[0], _tokens(trace, seq)[anchor + 1 :]
+    place: dict[int, int] = {-1: -1}  # of nodes that are kept, among them
+    on_path: dict[int, bool] = {-1: True}
+    chance: dict[int, float] = {-1: 1.0}
+    kept: list[tuple[int, int, bool, float, str]] = []
+    for node, (depth, parent, token, logq) in enumerate(
+        zip(
+            *(row[f"node_{name}"][:nodes] for name in ("depth", "parent", "token", "logq")),
+            strict=True,
+        )
+    ):
+        if deepest is not None and depth > deepest:
+            continue
+        place[node] = len(kept)
+        on_path[node] = on_path[parent] and ahead[depth - 1 : depth] == [token]
+        chance[node] = chance[parent] * math.exp(logq)
+        text = trace.texts.get(token, f"#{token}")
+        kept.append((depth, place[parent], on_path[node], chance[node], text))
+    return pd.DataFrame(kept, columns=["depth", "parent", "on_path", "chance", "text"])
 
 
 def target_nodes(trees: TargetTrees, row: int, nodes: int) -> pd.DataFrame:
@@ -102,6 +103,15 @@ def target_nodes(trees: TargetTrees, row: int, nodes: int) -> pd.DataFrame:
 def text_before(trace: Trace, seq: int, anchor: int, tokens: int = 12) -> str:
     """The last few tokens up to the anchor, as text."""
     return "".join(_texts(trace, seq)[max(0, anchor + 1 - tokens) : anchor + 1])
+
+
+@lru_cache(maxsize=32)
+def _tokens(trace: Trace, seq: int) -> list[int]:
+    """The output, and what was decoded past its limit."""
+    table, rows = trace.table("positions"), trace.table("sequences")
+    mine = table.filter(pc.equal(table["seq"], seq)).sort_by("t")
+    row = rows.filter(pc.equal(rows["seq"], seq)).select(["lookahead"]).to_pylist()[0]
+    return [*mine["token_id"].to_pylist(), *row["lookahead"]]
 
 
 @lru_cache(maxsize=32)

@@ -63,7 +63,17 @@ class Replay:
         or "limit" where the round reached the output's last token (drafts beyond it are neither
         accepted nor rejected), else "full" or "reject".
         """
-        at, played = self._anchors, self._played
+        return self._frame(self._played)
+
+    def rounds_of(self, seq: int) -> pd.DataFrame:
+        """The rows of `rounds` that are of one sequence; none for a sequence that is not there."""
+        owner = self._anchors.owner[self._played.where]  # sorted
+        place = np.flatnonzero(self._anchors.seq == seq)
+        low, high = np.searchsorted(owner, [place[0], place[0] + 1]) if len(place) else (0, 0)
+        return self._frame(self._played.between(int(low), int(high)))
+
+    def _frame(self, played: Rounds) -> pd.DataFrame:
+        at = self._anchors
         owner, anchor = at.owner[played.where], at.anchor[played.where]
         full = played.accepted == played.drafted
         last = anchor + played.accepted + 1 == at.n[owner] - 1

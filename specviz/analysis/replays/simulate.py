@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,11 @@ class Rounds:
     builder: Ints
     drafters: tuple[str, ...]
     builders: tuple[str, ...] = ("",)
+
+    def between(self, low: int, high: int) -> Rounds:
+        """The rounds from the `low`-th to before the `high`-th."""
+        names = ("where", "drafted", "accepted", "nodes", "drafter", "builder")
+        return replace(self, **{name: getattr(self, name)[low:high] for name in names})
 
     @classmethod
     def chains(cls, where: Ints, drafted: Ints, accepted: Ints, drafter: str) -> Rounds:

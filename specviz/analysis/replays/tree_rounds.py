@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from specviz.analysis.anchors import Ints, anchors_of
 from specviz.refuse import whole
@@ -57,11 +59,35 @@ def tree_rounds(trace: Trace, drafter: str, builder: str, budget: int) -> TreeRo
             f"{most}, not at {budget}."
         )
     anchors = anchors_of(trace, drafter)
-    trees = trace.table("trees")
+    grown = _grown(trace, drafter, builder)
+    drafted, nodes = (many[:, budget - 1].astype(np.int64) for many in (grown.deep, grown.nodes))
+    held = ((grown.enter > 0) & (grown.enter <= budget)).sum(axis=1)
+    left = anchors.n[anchors.owner] - 2 - anchors.anchor
+    accepted = np.minimum(np.minimum(held, drafted), left)
+    return TreeRounds(drafted, accepted.astype(np.int64), nodes)
+
+
+@dataclass(frozen=True)
+class _Grown:
+    """One builder's trees at every anchor and budget b = 1..size, in column b - 1.
+
+    `deep` is how deep the tree is, `nodes` how many nodes it has: near the limit the loop grows
+    the whole tree and leaves out what is too deep. `enter` is the trace's column [A, K].
+    """
+
+    enter: NDArray[np.int16]
+    deep: NDArray[np.int8]
+    nodes: NDArray[np.int16]
+
+
+@lru_cache(maxsize=8)
+def _grown(trace: Trace, drafter: str, builder: str) -> _Grown:
+    anchors, size = anchors_of(trace, drafter), int(trace.meta.trees[drafter][builder]["nodes"])
+    columns = ["seq", "anchor", "drafter", "builder", "node_depth", "enter_budget"]
+    trees = trace.table("trees", columns)
     mine = pc.and_(pc.equal(trees["drafter"], drafter), pc.equal(trees["builder"], builder))
     trees = trees.filter(mine)
-    order = np.lexsort((trees["anchor"].to_numpy(), trees["seq"].to_numpy()))
-    trees = trees.take(order)
+    trees = trees.take(np.lexsort((trees["anchor"].to_numpy(), trees["seq"].to_numpy())))
     if len(trees) != len(anchors.owner):
         raise ValueError(
             f"{builder} trees by {drafter!r} are missing at some anchors: see trace.validate()."
@@ -69,19 +95,16 @@ def tree_rounds(trace: Trace, drafter: str, builder: str, budget: int) -> TreeRo
     column = trees["enter_budget"].combine_chunks()
     enter = column.flatten().to_numpy(zero_copy_only=False).reshape(len(trees), -1)
     depths = trees["node_depth"].combine_chunks()
-    owner = np.asarray(pc.list_parent_indices(depths), dtype=np.int64)
-    depth = depths.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
-    first = np.searchsorted(owner, np.arange(len(trees)))
-    place = np.arange(len(owner)) - first[owner]
-    # Near the limit the loop grows the whole tree and leaves out what is too deep.
-    kept = (place < budget) & (depth <= anchors.room[owner])
-    nodes = np.bincount(owner[kept], minlength=len(trees))
-    drafted = np.zeros(len(trees), dtype=np.int64)
-    np.maximum.at(drafted, owner[kept], depth[kept])
-    held = ((enter > 0) & (enter <= budget)).sum(axis=1)
-    left = anchors.n[anchors.owner] - 2 - anchors.anchor
-    accepted = np.minimum(np.minimum(held, drafted), left)
-    return TreeRounds(drafted, accepted.astype(np.int64), nodes.astype(np.int64))
+    many = np.asarray(pc.list_value_length(depths).to_numpy(), np.int64)
+    there = np.arange(size) < many[:, None]
+    depth = np.zeros((len(trees), size), np.int8)
+    depth[there] = depths.flatten().to_numpy(zero_copy_only=False)
+    depth[depth > anchors.room[:, None]] = 0
+    return _Grown(
+        enter,
+        np.maximum.accumulate(depth, axis=1),
+        np.cumsum(depth > 0, axis=1, dtype=np.int16),
+    )
 
 
 def rank_acceptance(trace: Trace, drafter: str | None = None, ranks: int = 8) -> tuple[float, ...]:

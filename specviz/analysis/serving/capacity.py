@@ -329,7 +329,7 @@ def _complete(parts: list[Sums | None]) -> list[Sums] | None:
 
 def _sentence(row: Mapping[str, Any]) -> str:
     speed = f"{number(row['tokens_per_second'])} tokens/s{_ends(row, 'tokens_per_second')}"
-    words = f"{row['content_type']} ({row['share']:.0%} of the tokens): {speed}, "
+    words = f"{row['content_type']} ({100 * row['share']:.0f} % of the tokens): {speed}, "
     words += f"{number(row['speedup'])} times plain decoding."
     if not math.isnan(row["latency_p95"]):
         words += f" 95 % of tokens take at most {number(1000 * row['latency_p95'])} ms."
@@ -344,7 +344,7 @@ def _cells(row: Mapping[Any, Any]) -> dict[str, str]:
     """A row of the table with its intervals folded in, times in milliseconds."""
     shown: dict[str, str] = {
         "content type": row["content_type"],
-        "share of tokens": f"{row['share']:.0%}",
+        "share of tokens": f"{100 * row['share']:.0f} %",
         "policy": row["policy"],
     }
     for name, (title, scale) in _TITLES.items():
@@ -370,7 +370,7 @@ def _pays(row: Mapping[str, Any]) -> str:
     if turn == 0:
         return " Drafting loses time here, and the rest of the mix gains none to make up for it."
     return (
-        f" Drafting loses time here, and on the whole once this kind has {turn:.0%} of the "
+        f" Drafting loses time here, and on the whole once this kind has {100 * turn:.0f} % of the "
         f"tokens{_ends(row, 'break_even')}."
     )
 
