@@ -19,12 +19,13 @@ from specviz.embedded import CARD, FOLDER
 from specviz.exl3.checks import (
     MINIMUM,
     VERSION,
-    built_for,
+    build_command,
     extension_file,
     gpus,
     installed_version,
     why_not,
 )
+from specviz.exl3.images import images, named, runs_on
 from specviz.fetch import cache_dir
 from specviz.markup import escape
 
@@ -68,8 +69,8 @@ class Doctor:
     Attributes
     ----------
     exllamav3
-        version, the extension's file, whether it holds code for sm_75, and why it cannot be
-        used here (None when it can).
+        version, the extension's file, which GPUs it was compiled for, whether a T4 (sm_75) is
+        among them, and why it cannot be used here (None when it can).
     plan_27b
         Whether a 27B target in 4.0 bits per weight with its MTP head would fit.
     next
@@ -97,7 +98,7 @@ class Doctor:
         exl3 = self.exllamav3
         compiled = "not compiled"
         if exl3["extension"]:
-            compiled = "compiled for sm_75" if exl3["sm_75"] else "compiled, but NOT for sm_75"
+            compiled = f"compiled for {exl3['built_for']}"
         lines = [
             f"python          {self.python}",
             f"packages        {', '.join(there) or 'none'}",
@@ -136,10 +137,12 @@ def doctor() -> Doctor:
     versions = {name: _version(name) for name in PACKAGES}
     found = gpus() if versions["torch"] else []
     extension = extension_file() if versions["torch"] else None
+    held = None if extension is None else images(extension)
     exl3 = {
         "version": installed_version(),
         "extension": None if extension is None else str(extension),
-        "sm_75": None if extension is None else built_for(extension, MINIMUM),
+        "built_for": None if held is None else named(held),
+        "sm_75": None if held is None else runs_on(held, MINIMUM),
         "why_not": why_not() if versions["torch"] else "torch is not installed.",
     }
     kept = cache_dir() / FOLDER / CARD
@@ -169,7 +172,7 @@ def _next(
     if found and exl3["version"] != VERSION:
         return f"pip install exllamav3=={VERSION}"
     if found and exl3["extension"] is None:
-        return "TORCH_CUDA_ARCH_LIST=7.5 MAX_JOBS=4 python -c 'import exllamav3'"
+        return build_command(found)
     if found and exl3["why_not"] is None:
         return (
             "specviz doctor --target FOLDER, then notebooks/07_dual_t4.ipynb; see docs/dual_t4.md"

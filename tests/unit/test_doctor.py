@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils import cpp_extension
 from typer.testing import CliRunner
 
 from specviz.cli import app
 from specviz.doctor_report import CONFIG_27B, doctor
 from specviz.doctor_target import judge
 from specviz.exl3 import checks
+from specviz.exl3.images import images, named, runs_on
 from specviz.exl3.load import load_exl3, placement
 from specviz.zoo import _refuse_offloaded
 
@@ -75,6 +78,7 @@ def test_one_sentence_says_why_not(
     monkeypatch.setattr(checks, "installed_version", lambda: version)
     monkeypatch.setattr(checks, "gpus", lambda: found)
     monkeypatch.setattr(checks, "extension_file", lambda: extension and Path(extension))
+    monkeypatch.setattr(checks, "images", lambda file: frozenset({("sm", 75)}))
     said = checks.why_not(devices)
     if match is None:
         assert said is None
@@ -103,12 +107,80 @@ def test_folders_and_numbers_are_checked_before_the_machine(tmp_path: Path) -> N
     assert placement(2, use=[12, 13]) == {"use_per_device": [12.0, 13.0]}
 
 
+def bundle(*entries: tuple[int, int]) -> bytes:
+    """Images as nvcc bundles them, their contents compressed: kind (1 PTX, 2 code) and GPU."""
+    body = b""
+    for kind, arch in entries:
+        head = struct.pack("<HHIQIIHHI", kind, 257, 64, 24, 24, 0, 0, 0, arch)
+        body += head.ljust(64, b"\0") + b"\x28\xb5\x2f\xfd".ljust(24, b"\1")
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
 def test_an_extension_tells_what_it_was_built_for(tmp_path: Path) -> None:
+    """Laid out as in objects of nvcc 13.0, whose compressed images never say sm_75."""
     file = tmp_path / "exllamav3_ext.so"
-    file.write_bytes(b"\0" * ((1 << 22) - 3) + b"sm_75" + b"\0" * 9)  # across a block's end
-    assert checks.built_for(file)
-    file.write_bytes(b"sm_80 sm_90")
-    assert not checks.built_for(file)
+    file.write_bytes(
+        b"\x7fELF" + bundle((2, 75)) + b"\x50\xed\x55\xba" * 3 + bundle((1, 90), (2, 90))
+    )
+    assert b"sm_75" not in file.read_bytes()
+    held = images(file)
+    assert named(held) == "compute_90, sm_75, sm_90"
+    assert runs_on(held, (7, 5))
+    assert runs_on(held, (12, 0))  # from the PTX
+    assert not runs_on(held, (8, 6))  # neither older code of its own generation, nor PTX
+    assert runs_on(frozenset({("sm", 80)}), (8, 6))
+    file.write_bytes(b"sm_75, but no image")
+    assert not images(file)
+    assert named(images(file)) == "no GPU"
+    file.write_bytes(b"")
+    assert not images(file)
+
+
+def test_an_extension_for_other_gpus_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "site-packages" / "exllamav3_ext.cpython-311-x86_64-linux-gnu.so"
+    file.parent.mkdir()
+    file.write_bytes(bundle((2, 80)))
+    monkeypatch.setattr(checks, "installed_version", lambda: "1.6.5")
+    monkeypatch.setattr(checks, "gpus", lambda: [T4, T4])
+    monkeypatch.setattr(checks, "extension_file", lambda: file)
+    said = str(checks.why_not(2))
+    assert "holds code for sm_80 and Tesla T4 has compute capability 7.5" in said
+    assert "TORCH_CUDA_ARCH_LIST=7.5 " in said
+    assert "pip uninstall exllamav3" in said  # and not to delete site-packages
+    assert "delete" not in said
+    built = tmp_path / "exllamav3_ext" / "exllamav3_ext.so"
+    built.parent.mkdir()
+    built.write_bytes(bundle((2, 80)))
+    monkeypatch.setattr(checks, "extension_file", lambda: built)
+    assert f"delete the folder {built.parent}" in str(checks.why_not(2))
+    monkeypatch.setattr(checks, "extension_file", lambda: file)
+    file.write_bytes(bundle((2, 75)))
+    assert checks.why_not(2) is None
+    monkeypatch.setattr(checks, "gpus", lambda: [T4, T4 | {"capability": (8, 6)}])
+    monkeypatch.setattr(checks, "extension_file", lambda: None)
+    assert "TORCH_CUDA_ARCH_LIST='7.5;8.6' " in str(checks.why_not(1))
+
+
+def test_looking_for_the_extension_makes_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    where = tmp_path / "torch_extensions"
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(where))
+    assert checks.extension_file() is None
+    assert not where.exists()
+    built = where / "exllamav3_ext" / "exllamav3_ext.so"
+    built.parent.mkdir(parents=True)
+    built.write_bytes(bundle((2, 75)))
+    assert checks.extension_file() == built
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert checks.extension_file() is None
+    assert not (tmp_path / "cache").exists()
+    # The same folder as torch's own.
+    ours = checks._build_root() / checks.EXTENSION
+    assert Path(cpp_extension._get_build_directory(checks.EXTENSION, False)) == ours
 
 
 def test_verdicts_on_models(tmp_path: Path) -> None:
