@@ -123,6 +123,7 @@ def assemble(
     from transformers import PreTrainedTokenizerFast
 
     from specviz.targets.exl3 import Exl3Target
+    from specviz.targets.exl3_cache import conv_window
 
     method = {} if reader is None else {"load_method": reader}
     config = exl3.Config.from_directory(str(target_dir), **method)
@@ -146,8 +147,9 @@ def assemble(
         }
     room: dict[str, Any] = {
         "max_num_tokens": -(-tokens // PAGE) * PAGE,
-        # One more than the longest draft: a whole verification can then be undone.
-        "max_history": max_draft + 1,
+        # Room for the rows of the longest draft behind the window of a convolution: the library
+        # keeps both in one ring, and a whole verification can then be undone.
+        "max_history": max_draft + 1 + conv_window(model.get_recurrent_layers()),
         "max_batch_size": 2,  # sequences with a recurrent state: one, and one to spare
     }
     cache = exl3.Cache(model, **room, **cache_kind)

@@ -85,6 +85,11 @@ class Exl3Target:
         placed = [str(module.device) for module in self.model.modules if module.device is not None]
         return ", ".join(dict.fromkeys(d for d in placed if d != "cpu")) or "cpu"
 
+    @property
+    def max_draft(self) -> int | None:
+        """Most drafted tokens of a round, where recurrent layers set a limit; else None."""
+        return self._recurrent.widest - 1 if self._recurrent.needed else None
+
     def prefill(self, prompt: Ids, taps: Sequence[int] = ()) -> Rows:
         """Start a sequence; see `Target.prefill`."""
         check_ids(prompt, self.vocab_size)

@@ -109,9 +109,47 @@ def test_what_cannot_be_watched_is_refused(workshop: Workshop) -> None:
     target, drafter = workshop.load("hybrid", "mtp")
     with pytest.raises(ValueError, match="not both"):
         observe_exl3(target, PROMPT, drafter, ngram_match_min=2)
-    with pytest.raises(ValueError, match="at least one prompt"):
+    with pytest.raises(ValueError, match="prompts must name at least one"):
         observe_exl3(target, [])
     with pytest.raises(ValueError, match="max_draft=40"):
         observe_exl3(target, PROMPT, drafter, draft_tokens=40)
     with pytest.raises(ValueError, match="between 0 and 1"):
         observe_exl3(target, PROMPT, drafter, confidence=2.0)
+    with pytest.raises(ValueError, match="for n-grams give ngram_match_min"):
+        observe_exl3(target, PROMPT, _none())
+    with pytest.raises(ValueError, match="prompts must be a list"):
+        observe_exl3(target, None)
+
+
+def test_only_what_load_exl3_returned_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specviz.exl3 import observe
+    from tests.models import tiny_target
+
+    def imported(name: str) -> None:
+        raise AssertionError(f"{name} was imported: where it is not compiled that starts a build")
+
+    monkeypatch.setattr(observe, "import_module", imported)
+    for target in (None, tiny_target()):
+        with pytest.raises(ValueError, match="watches a target that load_exl3 returned"):
+            observe_exl3(target, PROMPT)
+
+
+def test_the_generator_gives_back_what_it_held(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints of recurrent states may be gigabytes; a cycle of references keeps it alive."""
+    target, drafter = workshop.load("hybrid", "mtp")
+    theirs = workshop.library.Generator.__init__
+    made = []
+
+    def init(self: object, **given: object) -> None:
+        theirs(self, recurrent_checkpoint_interval=256, **given)
+        made.append(self)
+
+    monkeypatch.setattr(workshop.library.Generator, "__init__", init)
+    ids = np.random.default_rng(2).integers(0, target.vocab_size, 300).tolist()
+    observe_exl3(target, [ids], drafter, max_new_tokens=4)
+    (generator,) = made
+    assert len(generator.recurrent_cache) == 0
+    assert generator.draft_ids_pinned is None
+    assert not generator.staging_buffers

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.analysis.serving.model_shape import model_shape
 from specviz.campaign import capture
 from specviz.drafters.oracle import Oracle
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import generate
 from specviz.engine.observe import row_stats
 from specviz.engine.protocols import FINAL, Draft
+from specviz.exl3.load import read_config
 from specviz.policies import FixedK
 from specviz.targets.exl3_cache import PAGE, Pages, Recurrent
 from tests.contract.target_contract import TargetContract
@@ -171,9 +173,10 @@ def test_what_cannot_be_used_is_refused(workshop: Workshop) -> None:
 
     class Sliding:
         caps: dict[str, bool] = {"recurrent_states": True}  # noqa: RUF012
+        max_history = 16
         recurrent_state_cls = type("SWAState", (), {})
         recurrent_layers: dict[int, Any] = {  # noqa: RUF012
-            0: type("SWALayerState", (), {"storage_size": lambda self: 0})()
+            0: type("SWALayerState", (), {"storage_size": lambda self: 0, "module": None})()
         }
 
     with pytest.raises(ValueError, match="SWALayerState"):
@@ -202,3 +205,43 @@ def test_an_operator_without_a_stand_in_names_itself(workshop: Workshop) -> None
         sys.modules["exllamav3_ext"].exl3_gemm()
     with pytest.raises(RuntimeError, match="already imported"), installed():
         pass
+
+
+@pytest.mark.parametrize("name", ["llama", "hybrid"])
+def test_the_planner_counts_what_the_library_takes(workshop: Workshop, name: str) -> None:
+    target = workshop.load(name, "mtp" if name == "hybrid" else None)[0]
+    shape = model_shape(read_config(workshop.path(name)))
+    target.prefill(target.codec.encode(PROMPT))
+    memory = target.memory()
+    recurrent = shape.attends.count(False)
+    assert memory["recurrent_bytes"] == recurrent * (shape.recurrent_bytes(16) if recurrent else 0)
+    per_token = memory["peak_cache_bytes"] / memory["peak_slots"]
+    kv = shape.kv(2.0)
+    assert kv is not None
+    assert per_token == kv.bytes_per_token
+    weights = sum(
+        parameter.numel()
+        for part, parameter in workshop.model(name).named_parameters()
+        if "visual" not in part and parameter.dim() > 1
+    )
+    assert shape.params == weights
+
+
+@pytest.mark.parametrize("drafted", range(11, 16))
+def test_a_verification_that_was_not_committed_leaves_nothing_behind(
+    workshop: Workshop, drafted: int
+) -> None:
+    """Of every length: a long one's inputs reach the convolution's window in the library's ring."""
+    target = workshop.load("hybrid", "mtp")[0]
+    text = np.random.default_rng(drafted).integers(0, target.vocab_size, 60).tolist()
+    target.prefill(text[:20])
+    first = target.verify(Draft.chain(text[20], text[21:24])).logits.clone()
+    for _ in range(2):
+        target.verify(Draft.chain(text[40], text[41 : 41 + drafted]))
+    again = target.verify(Draft.chain(text[20], text[21:24])).logits
+    assert torch.equal(first, again)
+    target.verify(Draft.chain(text[40], text[41 : 41 + drafted]))
+    target.commit(range(drafted))
+    after = target.verify(Draft(text[5])).logits[0].float()
+    alone = target.prefill([*text[:20], *text[40 : 41 + drafted], text[5]]).logits[0].float()
+    assert float((after - alone).abs().max()) < TestHybrid.tolerance
