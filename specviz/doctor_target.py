@@ -12,7 +12,7 @@ from specviz.analysis.serving.model_shape import ModelShape, model_shape
 from specviz.analysis.serving.plan import plan_memory
 from specviz.doctor_report import UNVERIFIED, free_memory
 from specviz.exl3.checks import gpus, why_not
-from specviz.exl3.load import read_config
+from specviz.exl3.folders import read_config
 from specviz.markup import escape
 
 #: Both of exllamav3 and of kernels at large: widths of the output head that need no padding.

@@ -39,10 +39,7 @@ class Exl3Drafter:
                 "load_exl3(target_dir, draft=...)."
             )
         if self.model.caps.get("attach_target"):
-            try:
-                self.model.attach_to(target.model)
-            except (ValueError, AssertionError) as error:
-                raise ValueError(f"{self.name} does not fit {target.name}: {error}.") from None
+            join(self.model, target.model, self.name, target.name)
         self._target = target
 
     def _attached(self) -> Exl3Target:
@@ -59,6 +56,20 @@ class Exl3Drafter:
                 f"{self.name} drafts chains only: exllamav3 has no tree mask to grow a "
                 f"{plan.tree.builder} tree with. Use FixedK, or a DFlash drafter."
             )
+
+
+def join(drafting: Any, model: Any, drafter: str, target: str) -> None:
+    """Attach a draft model that borrows the target's head, loaded or not.
+
+    Raises
+    ------
+    ValueError
+        With the library's own objection, when they do not fit.
+    """
+    try:
+        drafting.attach_to(model)
+    except (ValueError, AssertionError) as error:
+        raise ValueError(f"{drafter} does not fit {target}: {error}.") from None
 
 
 def max_k_of(model: Any, asked: int | None) -> int:

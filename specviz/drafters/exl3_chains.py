@@ -23,6 +23,16 @@ from specviz.trace.schema import TOP_DRAFT
 CHUNK = 1024
 
 
+def check_attention(model: Any, name: str) -> None:
+    """Refuse a draft model with layers that would have to be stepped back; ValueError."""
+    # A family of hybrids may have a member without such layers.
+    if model.caps.get("recurrent_states") and model.get_recurrent_layers():
+        raise ValueError(
+            f"{name} has recurrent or sliding-window layers: as a drafter of single tokens only a "
+            "model of full attention can be used."
+        )
+
+
 class _Chains(Exl3Drafter):
     """Catches up with the text by itself: the longest common beginning stays in the cache."""
 
@@ -36,11 +46,7 @@ class _Chains(Exl3Drafter):
         max_k: int | None = None,
     ) -> None:
         super().__init__(model, cache, name, caption, fingerprint)
-        if model.caps.get("recurrent_states"):
-            raise ValueError(
-                f"{name} has recurrent or sliding-window layers: as a drafter of single tokens "
-                "only a model of full attention can be used."
-            )
+        check_attention(model, name)
         self.max_k = max_k_of(model, max_k)
         self._cached: list[int] = []  # the text whose keys and values are in the cache
 

@@ -6,6 +6,9 @@ never accepted would prove nothing about how it is fed.
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import generate
 from specviz.engine.protocols import Drafts, Reference, Target
 from specviz.engine.tree_shapes import BestFirst
+from specviz.exl3.load import assemble
 from specviz.policies import FixedK, FixedTree, Plan, TreeSpec
 from specviz.targets.exl3_cache import PAGE, at
 from tests.contract.drafter_contract import DrafterContract, K, always, decoded_reference, ready
@@ -190,3 +194,47 @@ def test_drafters_refuse_what_does_not_fit(workshop: Workshop) -> None:
     drafter.attach(target)
     with pytest.raises(RuntimeError, match="has the target's states of 0 tokens"):
         drafter.propose([1, 2, 3], Plan(2), always)
+
+
+def test_a_pair_that_does_not_fit_is_refused_before_weights_are_read(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def loaded(*args: object, **options: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(workshop.library.Model, "load", loaded)
+
+    def load(target: str, draft: Path, k: int | None = None) -> None:
+        assemble(
+            workshop.library,
+            workshop.path(target),
+            draft,
+            placing={"device": "cpu"},
+            draft_tokens=k,
+            reader="python",
+        )
+
+    with pytest.raises(ValueError, match="as a drafter of single tokens only"):
+        load("llama", workshop.path("hybrid"))
+    with pytest.raises(ValueError, match="blocks of 7 tokens"):
+        load("llama", workshop.path("dflash2"), 9)
+    with pytest.raises(ValueError, match="no MTP head"):
+        load("llama", "mtp")
+    other = tmp_path / "other"
+    shutil.copytree(workshop.path("smaller"), other)
+    read = json.loads((other / "tokenizer.json").read_text())
+    ids = read["model"]["vocab"]
+    first, second = list(ids)[5:7]
+    ids[first], ids[second] = ids[second], ids[first]
+    (other / "tokenizer.json").write_text(json.dumps(read))
+    with pytest.raises(ValueError, match="2 tokens have other ids"):
+        load("llama", other)
+    narrow = tmp_path / "narrow"
+    shutil.copytree(workshop.path("dflash2"), narrow)
+    config = json.loads((narrow / "config.json").read_text())
+    (narrow / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
+    with pytest.raises(ValueError, match="does not fit llama: DFlash2 hidden size 64"):
+        load("llama", narrow)
+    (narrow / "config.json").write_text(json.dumps(config | {"architectures": ["Nobody"]}))
+    with pytest.raises(ValueError, match=r"exllamav3 cannot read .*: Unknown architecture Nobody"):
+        load("llama", narrow)

@@ -137,7 +137,7 @@ def test_only_what_load_exl3_returned_is_watched(monkeypatch: pytest.MonkeyPatch
 def test_the_generator_gives_back_what_it_held(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checkpoints of recurrent states may be gigabytes; a cycle of references keeps it alive."""
+    """Checkpoints of recurrent states may be gigabytes; a cycle of references keeps it alive."""
     target, drafter = workshop.load("hybrid", "mtp")
     theirs = workshop.library.Generator.__init__
     made = []

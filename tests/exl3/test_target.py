@@ -19,7 +19,7 @@ from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import generate
 from specviz.engine.observe import row_stats
 from specviz.engine.protocols import FINAL, Draft
-from specviz.exl3.load import read_config
+from specviz.exl3.folders import read_config
 from specviz.policies import FixedK
 from specviz.targets.exl3_cache import PAGE, Pages, Recurrent
 from tests.contract.target_contract import TargetContract

@@ -15,8 +15,10 @@ from specviz.cli import app
 from specviz.doctor_report import CONFIG_27B, doctor
 from specviz.doctor_target import judge
 from specviz.exl3 import checks
+from specviz.exl3.folders import check_files
 from specviz.exl3.images import images, named, runs_on
-from specviz.exl3.load import load_exl3, placement
+from specviz.exl3.load import load_exl3
+from specviz.exl3.placing import for_the_drafter, placement
 from specviz.zoo import _refuse_offloaded
 
 T4 = {"name": "Tesla T4", "capability": (7, 5), "total_bytes": 15.6e9, "free_bytes": 15.5e9}
@@ -104,7 +106,46 @@ def test_folders_and_numbers_are_checked_before_the_machine(tmp_path: Path) -> N
         load_exl3(folder, reserve_per_device=[1, 1], use_per_device=[9, 9])
     with pytest.raises(ValueError, match=r"2 number\(s\)"):
         load_exl3(folder, use_per_device=[9])
+    with pytest.raises(ValueError, match="reserve_per_device must be a list"):
+        load_exl3(folder, reserve_per_device=1.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"2 number\(s\)"):
+        load_exl3(folder, reserve_per_device=["1", "1"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="leaves no GPU"):
+        load_exl3(folder, use_per_device=[0, 0])
+    with pytest.raises(ValueError, match="target_dir must be the path"):
+        load_exl3(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="draft must be the path"):
+        load_exl3(folder, draft=["mtp"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tokens must be a whole number"):
+        load_exl3(folder, tokens=100)
+
+
+def test_the_drafter_is_kept_off_the_gpus_that_the_target_is_kept_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     assert placement(2, use=[12, 13]) == {"use_per_device": [12.0, 13.0]}
+    assert placement(2) == {"reserve_per_device": [0.75, 0.75, -1.0]}
+    second = placement(2, use=[0, 13])
+    assert for_the_drafter(second) == {"reserve_per_device": [-1.0, 0.75, -1.0]}
+    assert for_the_drafter(placement(2, [1, 2])) == {"reserve_per_device": [1.0, 2.0, -1.0]}
+
+
+def test_a_folder_that_was_not_downloaded_whole_is_refused(tmp_path: Path) -> None:
+    folder = model(tmp_path / "model", CONFIG_27B)
+    with pytest.raises(ValueError, match=r"lacks its weights \(\*\.safetensors\)"):
+        check_files(folder, tokenizer=False)
+    names = [f"model-{number}-of-3.safetensors" for number in (1, 2, 3)]
+    weights = {"weight_map": {f"layer.{number}": name for number, name in enumerate(names)}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(weights))
+    (folder / names[0]).touch()
+    with pytest.raises(ValueError, match="lacks 2 of its 3 weights files"):
+        check_files(folder, tokenizer=False)
+    for name in names:
+        (folder / name).touch()
+    check_files(folder, tokenizer=False)
+    with pytest.raises(ValueError, match=r"lacks its tokenizer\.json"):
+        check_files(folder, tokenizer=True)
 
 
 def bundle(*entries: tuple[int, int]) -> bytes:

@@ -29,8 +29,12 @@ ENTRANCES = (
     "specviz.doctor_target",
     "specviz.exl3",
     "specviz.exl3.checks",
+    "specviz.exl3.folders",
+    "specviz.exl3.images",
     "specviz.exl3.load",
     "specviz.exl3.observe",
+    "specviz.exl3.pairs",
+    "specviz.exl3.placing",
     "specviz.exl3.recorder",
 )
 #: Reading rooms from the street inwards: a room imports from its own or a later one only.
