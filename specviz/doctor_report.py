@@ -69,8 +69,8 @@ class Doctor:
     Attributes
     ----------
     exllamav3
-        version, the extension's file, which GPUs it was compiled for, whether a T4 (sm_75) is
-        among them, and why it cannot be used here (None when it can).
+        version, Triton's version, the extension's file, which GPUs it was compiled for, whether
+        a T4 (sm_75) is among them, and why it cannot be used here (None when it can).
     plan_27b
         Whether a 27B target in 4.0 bits per weight with its MTP head would fit.
     next
@@ -80,6 +80,7 @@ class Doctor:
     python: str
     packages: dict[str, str | None]
     torch_cuda: str | None
+    driver: str | None
     cuda_toolkit: str | None
     gpus: list[dict[str, Any]]
     exllamav3: dict[str, Any]
@@ -104,6 +105,7 @@ class Doctor:
             f"packages        {', '.join(there) or 'none'}",
             *([f"missing         {', '.join(missing)}"] if missing else []),
             f"torch's CUDA    {self.torch_cuda or 'none (a CPU build)'}",
+            f"NVIDIA driver   {self.driver or 'none found'}",
             f"CUDA toolkit    {self.cuda_toolkit or 'no nvcc found'}",
             *(
                 f"GPU {number}           {gpu['name']}, compute capability "
@@ -112,7 +114,8 @@ class Doctor:
                 for number, gpu in enumerate(self.gpus)
             ),
             *([] if self.gpus else ["GPUs            none that torch sees"]),
-            f"exllamav3       {exl3['version'] or 'not installed'}, extension {compiled}",
+            f"exllamav3       {exl3['version'] or 'not installed'}, extension {compiled}, "
+            f"{'no Triton' if exl3['triton'] is None else 'Triton ' + exl3['triton']}",
             *([f"                {exl3['why_not']}"] if exl3["why_not"] else []),
             f"memory          {_gb(self.free_memory_bytes)} free",
             f"27B, 4.0 bpw    {self.plan_27b}",
@@ -140,6 +143,7 @@ def doctor() -> Doctor:
     held = None if extension is None else images(extension)
     exl3 = {
         "version": installed_version(),
+        "triton": _version("triton"),
         "extension": None if extension is None else str(extension),
         "built_for": None if held is None else named(held),
         "sm_75": None if held is None else runs_on(held, MINIMUM),
@@ -151,6 +155,7 @@ def doctor() -> Doctor:
         python=platform.python_version(),
         packages=versions,
         torch_cuda=_torch_cuda() if versions["torch"] else None,
+        driver=_driver(),
         cuda_toolkit=_toolkit(),
         gpus=found,
         exllamav3=exl3,
@@ -208,6 +213,19 @@ def _torch_cuda() -> str | None:
 
     version: str | None = torch.version.cuda
     return version
+
+
+def _driver() -> str | None:
+    """The version of NVIDIA's driver, as nvidia-smi says it; torch built for a newer CUDA fails."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return None
+    asked = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return said.stdout.split("\n")[0].strip() or None if said.returncode == 0 else None
 
 
 def _toolkit() -> str | None:

@@ -53,6 +53,8 @@ def why_not(devices: int = 1) -> str | None:
         return (
             f"{devices} GPUs were asked for and torch sees {len(found)}: use devices={len(found)}."
         )
+    if not has_triton():
+        return "exllamav3 cannot be imported without Triton: pip install triton."
     file = extension_file()
     if file is None:
         return (
@@ -107,6 +109,11 @@ def installed_version() -> str | None:
         return importlib.metadata.version("exllamav3")
     except importlib.metadata.PackageNotFoundError:
         return "of unknown version"
+
+
+def has_triton() -> bool:
+    """Whether Triton is installed: the library's kernels are written in it, and it says so late."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def gpus() -> list[dict[str, Any]]:

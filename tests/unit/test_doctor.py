@@ -58,15 +58,16 @@ def test_the_text_and_the_json_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "found", "extension", "devices", "match"),
+    ("version", "found", "extension", "devices", "match", "triton"),
     [
-        (None, [T4], "file", 1, "not installed: pip install exllamav3==1.6.5"),
-        ("1.5.0", [T4], "file", 1, "1.5.0 is installed"),
-        ("1.6.5", [], "file", 1, "needs a CUDA GPU"),
-        ("1.6.5", [T4 | {"capability": (6, 1)}], "file", 1, "capability 6.1"),
-        ("1.6.5", [T4], "file", 2, "2 GPUs were asked for and torch sees 1"),
-        ("1.6.5", [T4], None, 1, "not compiled yet: build it once"),
-        ("1.6.5", [T4, T4], "file", 2, None),
+        (None, [T4], "file", 1, "not installed: pip install exllamav3==1.6.5", True),
+        ("1.5.0", [T4], "file", 1, "1.5.0 is installed", True),
+        ("1.6.5", [], "file", 1, "needs a CUDA GPU", True),
+        ("1.6.5", [T4 | {"capability": (6, 1)}], "file", 1, "capability 6.1", True),
+        ("1.6.5", [T4], "file", 2, "2 GPUs were asked for and torch sees 1", True),
+        ("1.6.5", [T4], None, 1, "not compiled yet: build it once", True),
+        ("1.6.5", [T4, T4], "file", 2, None, True),
+        ("1.6.5", [T4], "file", 1, "pip install triton", False),
     ],
 )
 def test_one_sentence_says_why_not(
@@ -76,11 +77,13 @@ def test_one_sentence_says_why_not(
     extension: str | None,
     devices: int,
     match: str | None,
+    triton: bool,
 ) -> None:
     monkeypatch.setattr(checks, "installed_version", lambda: version)
     monkeypatch.setattr(checks, "gpus", lambda: found)
     monkeypatch.setattr(checks, "extension_file", lambda: extension and Path(extension))
     monkeypatch.setattr(checks, "images", lambda file: frozenset({("sm", 75)}))
+    monkeypatch.setattr(checks, "has_triton", lambda: triton)
     said = checks.why_not(devices)
     if match is None:
         assert said is None
@@ -88,7 +91,7 @@ def test_one_sentence_says_why_not(
     assert said is not None
     assert match in said
     assert said.endswith(".")
-    with pytest.raises(ImportError, match=r"exllamav3|compute capability|GPUs"):
+    with pytest.raises(ImportError, match=r"exllamav3|compute capability|GPUs|Triton"):
         checks.library(devices)
 
 
@@ -184,6 +187,7 @@ def test_an_extension_for_other_gpus_is_named(
     file.parent.mkdir()
     file.write_bytes(bundle((2, 80)))
     monkeypatch.setattr(checks, "installed_version", lambda: "1.6.5")
+    monkeypatch.setattr(checks, "has_triton", lambda: True)
     monkeypatch.setattr(checks, "gpus", lambda: [T4, T4])
     monkeypatch.setattr(checks, "extension_file", lambda: file)
     said = str(checks.why_not(2))
