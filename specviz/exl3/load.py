@@ -14,7 +14,7 @@ from specviz.exl3.folders import (
     read_config,
     weights_caption,
 )
-from specviz.exl3.placing import for_the_drafter, placement
+from specviz.exl3.placing import for_the_drafter, given_back_on_failure, placement
 from specviz.refuse import a_path, whole
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def load_exl3(
         When exllamav3 cannot run here: one sentence says why and what to do.
     ValueError
         When a folder or a number is wrong, or the drafter does not fit the target.
+    MemoryError
+        When the GPUs have no room for it; what had been loaded is given back.
 
     Notes
     -----
@@ -176,15 +178,16 @@ def assemble(
     }
     cache = exl3.Cache(model, **room, **cache_kind)
     draft_cache = exl3.Cache(drafting, **room) if drafting is not None else None
-    if drafting is not None:
-        drafting.load(progressbar=False, max_chunk_size=chunk, **for_the_drafter(placing))
-    model.load(
-        progressbar=False,
-        max_chunk_size=chunk,
-        max_output_size=max_draft + 1,
-        draft_model=drafting,
-        **placing,
-    )
+    with given_back_on_failure(model, drafting, room["max_num_tokens"], target_dir.name):
+        if drafting is not None:
+            drafting.load(progressbar=False, max_chunk_size=chunk, **for_the_drafter(placing))
+        model.load(
+            progressbar=False,
+            max_chunk_size=chunk,
+            max_output_size=max_draft + 1,
+            draft_model=drafting,
+            **placing,
+        )
     bits = "fp16" if cache_bits is None else f"{cache_bits}-bit"
     target = Exl3Target(
         model,

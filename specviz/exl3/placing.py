@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -69,3 +70,34 @@ def for_the_drafter(placing: Mapping[str, Any]) -> dict[str, Any]:
         }
     kept = [RESERVE if each > 0 else -1.0 for each in used]
     return {"reserve_per_device": kept + _others(len(used))}
+
+
+@contextlib.contextmanager
+def given_back_on_failure(model: Any, drafting: Any, tokens: int, name: str) -> Iterator[None]:
+    """Unload what a load that fails, or is interrupted, leaves behind on the GPUs.
+
+    A notebook keeps the error, and with it the models: a second try would find no room.
+
+    Raises
+    ------
+    MemoryError
+        With a remedy, in place of the library's own word for it.
+    """
+    import torch
+
+    try:
+        yield
+    except BaseException as error:
+        for part in (model, drafting):
+            if part is not None:
+                part.unload()
+        for device in range(torch.cuda.device_count()):
+            # The library limits what this process may take while it loads.
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
+        if isinstance(error, torch.OutOfMemoryError) or "Insufficient VRAM" in str(error):
+            raise MemoryError(
+                f"{name} does not fit on the GPUs with a cache of {tokens:,} tokens: ask for fewer "
+                "tokens, cache_bits=6, or less reserve_per_device; specviz doctor shows what is "
+                "free, and plan_memory what is needed."
+            ) from None
+        raise

@@ -1,4 +1,4 @@
-"""The GPU tests' own lines, run on the stand-ins: on a GPU they should meet no slip of their own."""
+"""The GPU tests' own lines on the stand-ins: on a GPU they should meet no slip of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.exl3.conftest import PROMPT, Workshop
 from tests.gpu import test_exl3 as suite
 from tests.gpu import test_exl3_cache as cache_suite
 
-pytestmark = pytest.mark.exl3
+pytestmark = [pytest.mark.exl3, pytest.mark.slow]
 
 
 @pytest.fixture(params=[("hybrid", "mtp"), ("llama", "dflash2")], ids=lambda pair: pair[0])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
+from specviz.campaign import capture
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import RunClosed, generate
 from specviz.exl3.observe import observe_exl3
@@ -153,3 +157,46 @@ def test_the_generator_gives_back_what_it_held(
     assert len(generator.recurrent_cache) == 0
     assert generator.draft_ids_pinned is None
     assert not generator.staging_buffers
+
+
+@pytest.mark.parametrize(
+    ("name", "draft"), [("llama", "smaller"), ("llama", "dflash2"), ("hybrid", "mtp")]
+)
+def test_the_librarys_own_drafts_are_those_of_a_capture(
+    workshop: Workshop, name: str, draft: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its drafter, fed its own way, drafts what specviz's adapter of it drafts at that place."""
+    from specviz.exl3 import observe
+
+    target, drafter = workshop.load(name, draft)
+    captured = capture([PROMPT], target, drafter, k=5, max_new_tokens=64, progress=False)
+    drafts = captured.drafts.set_index("anchor")
+    kept, decode = [], observe._decode
+    monkeypatch.setattr(observe, "_decode", lambda *given: kept.append(decode(*given)) or kept[-1])
+    ids, lengths, compared = list(target.codec.encode(PROMPT)), set(), 0
+    for k in (1, 3, 5):
+        watched = observe_exl3(target, PROMPT, drafter, draft_tokens=k, max_new_tokens=64)
+        assert watched.positions.token_id.tolist() == captured.positions.token_id.tolist()
+        # The first round starts before the output, the last one is cut.
+        for anchor, round_ in list(zip(watched.rounds.anchor, kept.pop()[1], strict=True))[1:-1]:
+            said = list(round_.draft)
+            # The library may draft a row of the head that is no token; specviz does not.
+            n = next((i for i, token in enumerate(said) if token >= target.vocab_size), k)
+            own = drafts.token.loc[anchor].tolist()
+            same = next((i for i in range(n) if said[i] != own[i]), n)
+            if same < n:
+                context = [*ids, *captured.positions.token_id[: anchor + 1]]
+                assert _tied(target, drafter, context, own[:same], said[same], own[same])
+            assert len(round_.tokens) - 1 == min(drafts.matched.loc[anchor], same)
+            lengths.add(len(round_.tokens) - 1)
+            compared += same
+    assert compared > 50
+    assert len(lengths) > 2
+
+
+def _tied(target: Any, drafter: Any, context: list[int], before: list[int], *two: int) -> bool:
+    """Whether a drafter of single tokens gives two tokens the same logit, to fp16's last place."""
+    drafter.start(context[:-1], target.prefill(context[:-1], drafter.taps))
+    with torch.inference_mode():
+        row = drafter._rows(context, len(before) + 1, (*before, two[0]))[-1]
+    return float((row[two[0]] - row[two[1]]).abs()) <= 2 * 2**-8

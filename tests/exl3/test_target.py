@@ -20,6 +20,7 @@ from specviz.engine.loop import generate
 from specviz.engine.observe import row_stats
 from specviz.engine.protocols import FINAL, Draft
 from specviz.exl3.folders import read_config
+from specviz.exl3.load import assemble
 from specviz.policies import FixedK
 from specviz.targets.exl3_cache import PAGE, Pages, Recurrent
 from tests.contract.target_contract import TargetContract
@@ -181,6 +182,50 @@ def test_what_cannot_be_used_is_refused(workshop: Workshop) -> None:
 
     with pytest.raises(ValueError, match="SWALayerState"):
         Recurrent(Sliding, Sliding, "a model with windows").start()
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (RuntimeError("Insufficient VRAM in split for model and cache"), MemoryError),
+        (torch.OutOfMemoryError("CUDA out of memory"), MemoryError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+    ids=lambda value: getattr(value, "__name__", repr(value))[:20],
+)
+def test_a_load_that_fails_gives_its_memory_back(
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    becomes: type[BaseException],
+) -> None:
+    library, loaded = workshop.library, []
+    target, drafter = workshop.load("llama", "dflash2")
+    whole = library.Model.load
+
+    def load(self: Any, **options: Any) -> None:
+        loaded.append(self)
+        whole(self, **options)
+        if len(loaded) == 2:  # the drafter is loaded, the target to its end
+            raise error
+
+    for each in (target, drafter):
+        monkeypatch.setattr(type(each.model), "load", load)
+    with pytest.raises(becomes) as told:
+        assemble(
+            library,
+            workshop.path("llama"),
+            workshop.path("dflash2"),
+            placing={"device": "cpu"},
+            reader="python",
+        )
+    if becomes is MemoryError:
+        assert "llama does not fit on the GPUs with a cache of 1,024 tokens" in str(told.value)
+    assert len(loaded) == 2
+    for model in loaded:
+        caches = [reference() for reference in model.cache_weakrefs.values()]
+        assert not any(cache.initialized for cache in caches if cache is not None)
+        assert all(module.device is None for module in model.modules)
 
 
 def test_pages_of_a_kept_branch_are_exchanged_not_lost() -> None:
