@@ -56,12 +56,12 @@ class TestHybrid(TargetContract):
         return workshop.load("hybrid", "mtp")[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "draft", "tolerance"), [("llama", None, 1e-2), ("hybrid", "mtp", 3e-2)]
-)
+@pytest.mark.parametrize(("name", "draft"), [("llama", None), ("hybrid", "mtp")])
 def test_entropies_and_taps_are_those_of_transformers(
-    workshop: Workshop, name: str, draft: str | None, tolerance: float
+    workshop: Workshop, name: str, draft: str | None
 ) -> None:
+    """Measured gaps: 0.005 at most, for a hybrid too; half of it is bf16 behind its convolution."""
+    tolerance = 1e-2
     target, reference = workshop.load(name, draft)[0], workshop.model(name)
     ids = target.codec.encode(PROMPT)
     text = [*ids, *plain_decode(target, ids, NEW)]
@@ -77,6 +77,13 @@ def test_entropies_and_taps_are_those_of_transformers(
     entropy = row_stats(theirs.logits[0, :, : target.vocab_size]).entropy
     assert 1 < entropy.mean() < 4  # neither flat nor certain
     assert np.abs(ours - entropy).max() < tolerance
+    target.prefill(text[:10])  # and round by round, a state of recurrent layers carried along
+    verified: list[float] = []
+    for at in range(10, len(text) - 4, 4):
+        rows = target.verify(Draft.chain(text[at], text[at + 1 : at + 5]))
+        target.commit(range(3))
+        verified.extend(row_stats(rows.logits).entropy[:4])
+    assert np.abs(np.array(verified) - entropy[10 : 10 + len(verified)]).max() < tolerance
 
 
 @pytest.mark.parametrize(("name", "draft"), [("llama", None), ("hybrid", "mtp")])
