@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from tests.exl3 import generator_stand_ins, recurrent_stand_ins
+from tests.exl3 import generator_stand_ins, quantised_stand_ins, recurrent_stand_ins
 
 VERSION = "1.6.5"
 #: exllamav3 decorates kernels with these at import; none of those kernels is called.
@@ -62,6 +62,7 @@ def installed() -> Iterator[ModuleType]:
             from exllamav3.modules.gated_delta_net_fn import conv1d
 
             dispatch.attn_fns.insert(0, paged_attention)
+            dispatch._fns_qc.insert(0, quantised_stand_ins.attention_over(attend))
             conv1d.causal_conv1d_update_slotted_triton = recurrent_stand_ins.slotted_conv
             sys.modules["exllamav3.vendor.fla"] = recurrent_stand_ins.fla()
             yield exllamav3
@@ -212,16 +213,21 @@ def paged_attention(args: Any) -> torch.Tensor | None:
     for row, length in enumerate(args.cache_seqlens.tolist()):
         slot = torch.arange(length + n)
         where = args.block_table[row, slot // size].long(), slot % size
-        visible = slot <= slot[length:, None] if args.causal else None
-        q, k, v = (
-            states.float().transpose(0, 1)[None]
-            for states in (args.q[row], args.k_cache[where], args.v_cache[where])
-        )
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=visible, scale=args.sm_scale, enable_gqa=True
-        )
-        attended.append(out[0].transpose(0, 1))
+        attended.append(attend(args, row, length, args.k_cache[where], args.v_cache[where]))
     return torch.stack(attended).to(args.q.dtype)
+
+
+def attend(
+    args: Any, row: int, length: int, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """One text's new queries, behind `length` tokens, over all its keys and values."""
+    slot = torch.arange(len(keys))
+    visible = slot <= slot[length:, None] if args.causal else None
+    q, k, v = (states.float().transpose(0, 1)[None] for states in (args.q[row], keys, values))
+    out = scaled_dot_product_attention(
+        q, k, v, attn_mask=visible, scale=args.sm_scale, enable_gqa=True
+    )
+    return out[0].transpose(0, 1)
 
 
 def deinterleave_qg(mixed: torch.Tensor, q: torch.Tensor, gate: torch.Tensor, width: int) -> None:
@@ -251,5 +257,6 @@ OPERATORS: tuple[Callable[..., Any], ...] = (
     mul_sigmoid_,
     exl3_moe_cpu_set_memops,
     *generator_stand_ins.OPERATORS,
+    *quantised_stand_ins.OPERATORS,
     *recurrent_stand_ins.OPERATORS,
 )
