@@ -133,6 +133,8 @@ class Exl3Block(Exl3Drafter):
                 f"{self.name} has the target's states of {self._length} tokens and needs {place}: "
                 "start it with what prefill returned, and let it observe every round."
             )
+        if self._rings is not None:  # the last block, if asked again, was no part of the text
+            self._rings.rewind(self._rings.position - place)
         # Behind the text there is room; before its end the block would write over it.
         table = self._table() if place == self._length else self._aside(place)
         params = at(self.cache, place, [table]) | self._states()

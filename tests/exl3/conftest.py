@@ -33,6 +33,7 @@ class Workshop:
                 "hybrid": lambda: hybrid_models.write_hybrid(where),
                 "dense-mtp": lambda: hybrid_models.write_hybrid(where, hybrid=False),
                 "dflash2": lambda: models.write_dflash(where, self.model("llama")),
+                "sliding": lambda: models.write_dflash(where, self.model("llama"), window=12),
                 "dflash": lambda: models.write_dflash(where, self.model("llama"), second=False),
             }
             self.reference[name] = writers[name]()
@@ -57,7 +58,7 @@ class Workshop:
                 where,
                 placing={"device": "cpu"},
                 cache_bits=cache_bits,
-                draft_tokens=None if draft in (None, "dflash2", "dflash") else 6,
+                draft_tokens=None if draft in (None, "dflash2", "dflash", "sliding") else 6,
                 reader="python",
             )
         pair = self._loaded[key]

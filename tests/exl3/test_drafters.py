@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.drafters.exl3 import Exl3Block
 from specviz.drafters.oracle import Oracle
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import generate
-from specviz.engine.protocols import Drafts, Reference, Target
+from specviz.engine.protocols import Drafts, Reference, Rows, Target
 from specviz.engine.tree_shapes import BestFirst
 from specviz.exl3.load import assemble
 from specviz.policies import FixedK, FixedTree, Plan, TreeSpec
@@ -50,6 +51,22 @@ class Contract(DrafterContract):
 
 class TestDFlash2(Contract):
     pair = "llama", "dflash2"
+
+
+class TestSliding(Contract):
+    """A DFlash2 whose first layer attends in a window: it keeps a ring, not pages."""
+
+    pair = "llama", "sliding"
+
+    def test_context_decides_not_history(self, setting: Any) -> None:
+        """A ring holds the end of the text only: an earlier place cannot be asked for."""
+        target, drafter, reference, _ = setting
+        early, late = (reference.prompt + reference.output[:n] for n in (4, 12))
+        ready(drafter, target, late)
+        first = drafter.propose(late, Plan(K), always)
+        assert drafter.propose(late, Plan(K), always) == first
+        with pytest.raises(RuntimeError, match="start it with what prefill returned"):
+            drafter.propose(early, Plan(K), always)
 
 
 class Chains(Contract):
@@ -153,6 +170,37 @@ def _fed(drafter: Any, text: list[int]) -> torch.Tensor:
     return torch.stack(layers)
 
 
+def test_a_window_is_a_mask_over_pages(workshop: Workshop) -> None:
+    """The ring, moved along by whole pages over a long text, against the library's other way."""
+    exl3, target = workshop.library, workshop.load("llama")[0]
+    drafter = workshop.load("llama", "sliding")[1]
+    config = exl3.Config.from_directory(str(workshop.path("sliding")), load_method="python")
+    paged = exl3.Model.from_config(config, swa_full=True)
+    cache = exl3.Cache(paged, max_num_tokens=1024)
+    paged.load(device="cpu")
+    other = Exl3Block(paged, cache, "paged")
+    other.attach(target)
+    drafter.attach(target)
+    text = np.random.default_rng(3).integers(0, target.vocab_size, 1010).tolist()
+    rows = target.prefill(text, drafter.taps)
+    first = 700
+    begun = Rows(rows.logits, {tap: states[:first] for tap, states in rows.taps.items()})
+    for each in (drafter, other):
+        each.start(text[:first], begun)
+    assert drafter._rings is not None
+    assert other._rings is None
+    shifted = set()
+    for place in range(first, 1000, 5):
+        context = text[: place + 1]
+        mine, theirs = (each._block(context).float() for each in (drafter, other))
+        assert float((mine - theirs).abs().max()) < 0.02
+        shifted.add(drafter._rings.window_beg)
+        more = Rows(rows.logits, {tap: s[place : place + 5] for tap, s in rows.taps.items()})
+        for each in (drafter, other):
+            each.observe(more, range(4))
+    assert len(shifted) > 1  # pages have dropped out of the ring
+
+
 def test_a_tree_of_dflash2_is_verified_by_paths(workshop: Workshop) -> None:
     target, drafter = workshop.load("llama", "dflash2")
     prompt = target.codec.encode(PROMPT)
@@ -179,7 +227,6 @@ def test_a_block_behind_an_earlier_place_leaves_the_text_alone(workshop: Worksho
 
 
 def test_drafters_refuse_what_does_not_fit(workshop: Workshop) -> None:
-    from specviz.drafters.exl3 import Exl3Block
     from tests.models import tiny_target
 
     target, drafter = workshop.load("llama", "dflash2")
