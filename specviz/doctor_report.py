@@ -51,6 +51,7 @@ CONFIG_27B: dict[str, Any] = {
     "mtp_num_hidden_layers": 1,
     "quantization_config": {"quant_method": "exl3", "bits": 4.0, "head_bits": 6},
 }
+INSTALL = 'pip install -c constraints.txt -e ".[all]"'
 PACKAGES = (
     "torch",
     "transformers",
@@ -173,7 +174,7 @@ def _next(
     embedded: str | None,
 ) -> str:
     if not versions["torch"] or not versions["transformers"]:
-        return 'pip install -c constraints.txt -e ".[all]"'
+        return INSTALL
     if found and exl3["version"] != VERSION:
         return f"pip install exllamav3=={VERSION}"
     if found and exl3["extension"] is None:

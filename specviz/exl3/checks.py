@@ -38,9 +38,10 @@ def why_not(devices: int = 1) -> str | None:
         )
     found = gpus()
     if not found:
+        build = "" if _torch_has_cuda() else ", being a build without CUDA"
         return (
-            "exllamav3 needs a CUDA GPU and torch sees none here: use load_target(...) for the "
-            "torch target, or a machine with a GPU."
+            f"exllamav3 needs a CUDA GPU and torch sees none here{build}: use a machine with one, "
+            "or load_target(...) with weights that are not EXL3."
         )
     old = [gpu for gpu in found if gpu["capability"] < MINIMUM]
     if old:
@@ -109,6 +110,12 @@ def installed_version() -> str | None:
         return importlib.metadata.version("exllamav3")
     except importlib.metadata.PackageNotFoundError:
         return "of unknown version"
+
+
+def _torch_has_cuda() -> bool:
+    import torch
+
+    return torch.version.cuda is not None
 
 
 def has_triton() -> bool:

@@ -22,7 +22,13 @@ NEW = 24
 
 @pytest.mark.parametrize(
     ("name", "draft"),
-    [("llama", None), ("llama", "smaller"), ("llama", "dflash2"), ("hybrid", "mtp")],
+    [
+        ("llama", None),
+        ("llama", "smaller"),
+        ("llama", "dflash2"),
+        ("llama", "sliding"),
+        ("hybrid", "mtp"),
+    ],
 )
 def test_the_generators_output_is_the_loops(
     workshop: Workshop, name: str, draft: str | None
@@ -160,7 +166,8 @@ def test_the_generator_gives_back_what_it_held(
 
 
 @pytest.mark.parametrize(
-    ("name", "draft"), [("llama", "smaller"), ("llama", "dflash2"), ("hybrid", "mtp")]
+    ("name", "draft"),
+    [("llama", "smaller"), ("llama", "dflash2"), ("llama", "sliding"), ("hybrid", "mtp")],
 )
 def test_the_librarys_own_drafts_are_those_of_a_capture(
     workshop: Workshop, name: str, draft: str, monkeypatch: pytest.MonkeyPatch

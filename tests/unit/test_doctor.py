@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import struct
 from pathlib import Path
@@ -243,7 +244,18 @@ def test_verdicts_on_models(tmp_path: Path) -> None:
     assert not said(CONFIG_27B, devices=[T4], reason=None).usable
 
     windows = CONFIG_27B | {"full_attention_interval": None, "sliding_window": 4096}
-    assert said(windows, **two).how == "observe"
+    assert said(windows, **two).how == "observe"  # it does not say which architecture it is
+    assert said(windows | {"architectures": ["GptOssForCausalLM"]}, **two).how == "observe"
+    paged = said(windows | {"architectures": ["Gemma3ForCausalLM"]}, **two)
+    assert (paged.usable, paged.how) == (True, "exl3")
+    assert not any("one state" in note for note in paged.notes)
+    busy = T4 | {"free_bytes": 0.5e9}
+    full = said(CONFIG_27B, devices=[busy, busy], reason=None)
+    assert "less than 1.2 GB is free on every GPU" in full.sentence
+    assert not said(CONFIG_27B, devices=[T4, busy], reason=None).usable  # the head is left over
+    assert any("On two T4s: Fits" in note for note in said(CONFIG_27B, **none).notes)
+    assert any("lacks its weights" in note for note in said(CONFIG_27B, **none).notes)
+    assert said(DENSE, devices=[busy], reason=None, memory=30e9).command.endswith('m")')
     hybrid = {k: v for k, v in CONFIG_27B.items() if k != "quantization_config"}
     assert "cannot rewind" in said(hybrid, **two).sentence
     assert not said(hybrid | {"quantization_config": {"quant_method": "awq"}}, **two).usable
@@ -265,6 +277,20 @@ def test_verdicts_on_models(tmp_path: Path) -> None:
     assert any("128,001 tokens" in note for note in said(DENSE, **two).notes)
     assert any("pads the head" in note for note in said(DENSE | {"vocab_size": 32_001}).notes)
     assert all("Not verified on T4" in "\n".join(said(DENSE, **m).notes) for m in (two, none))
+
+
+def test_without_torch_the_verdict_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    there = importlib.util.find_spec
+
+    def without(name: str, *more: Any) -> Any:
+        return None if name == "torch" else there(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    said = judge(model(tmp_path / "m", DENSE))
+    assert (said.usable, said.sentence) == (False, "torch is not installed here.")
+    assert said.command.startswith("pip install")
 
 
 def test_a_verdict_is_asked_for_by_a_folder(tmp_path: Path) -> None:

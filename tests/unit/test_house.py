@@ -93,9 +93,16 @@ def test_the_engine_knows_no_plot(name: str) -> None:
 
 
 def test_the_engine_wing_has_its_own_order() -> None:
-    """zoo and campaign above drafters above targets above engine."""
-    order = ["specviz.engine", "specviz.targets", "specviz.drafters"]
-    above = ("specviz.zoo", "specviz.campaign", "specviz.trials", "specviz.cli")
+    """Entrances above exl3 above drafters above targets above engine."""
+    order = ["specviz.engine", "specviz.targets", "specviz.drafters", "specviz.exl3"]
+    above = (
+        "specviz.zoo",
+        "specviz.campaign",
+        "specviz.trials",
+        "specviz.cli",
+        "specviz.doctor_report",
+        "specviz.doctor_target",
+    )
     for name in MODULES:
         place = next((i for i, wing in enumerate(order) if name.startswith(wing)), None)
         if place is None:
