@@ -50,6 +50,13 @@ class Exl3Drafter:
     def _table(self) -> list[int]:
         return list(range(self.cache.max_num_tokens // PAGE))
 
+    def _check_room(self, tokens: int) -> None:
+        if tokens > self.cache.max_num_tokens:
+            raise ValueError(
+                f"{self.name} was loaded with a cache of {self.cache.max_num_tokens:,} tokens and "
+                f"this draft reaches {tokens:,}: load it with more tokens."
+            )
+
     def _refuse_tree(self, plan: Plan) -> None:
         if plan.tree is not None:
             raise ValueError(

@@ -102,6 +102,8 @@ def observe_exl3(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is a share between 0 and 1, not {confidence}.")
     k = _window(target, drafter, draft_tokens, ngram_match_min)
+    for prompt in asked:  # the library would end the answer early, without a word
+        target.check_room(len(target.codec.encode(prompt.messages)) + max_new_tokens + 1 + k)
     exl3: Any = import_module("exllamav3")
     if drafter is not None:
         drafter.attach(target)  # it forgets its text: its cache is the generator's from here on

@@ -97,7 +97,7 @@ class Exl3Target:
         for tap in taps:
             if tap != FINAL and not 0 < tap <= layers:
                 raise ValueError(f"No hidden state after layer {tap}: {self.name} has {layers}.")
-        self._check_room(len(prompt) + 1)
+        self.check_room(len(prompt) + 1)
         self.session += 1
         self.verifies = self.rows_forwarded = 0
         self._forget()
@@ -113,7 +113,7 @@ class Exl3Target:
                 "one state, not one per branch. Draft a chain."
             )
         start = len(self._text)
-        self._check_room(start + 1 + draft.depth)
+        self.check_room(start + 1 + draft.depth)
         # A verification that was never committed, or was broken off, leaves nothing behind.
         self._recurrent.undo(start)
         self._pages.drop()
@@ -226,7 +226,8 @@ class Exl3Target:
         taken = dict(zip(order, params.get("export_states", ()), strict=True))  # as executed
         return logits[..., : self.vocab_size], taken
 
-    def _check_room(self, tokens: int) -> None:
+    def check_room(self, tokens: int) -> None:
+        """Raise ValueError for a text that the cache cannot hold."""
         if tokens > self.cache.max_num_tokens:
             raise ValueError(
                 f"{self.name} was loaded with a cache of {self.cache.max_num_tokens:,} tokens and "

@@ -226,6 +226,36 @@ def test_a_block_behind_an_earlier_place_leaves_the_text_alone(workshop: Worksho
     assert drafter.propose(text[: PAGE - 3], Plan(7), always).tokens == early.tokens
 
 
+@pytest.mark.parametrize(
+    ("name", "draft"),
+    [("llama", "dflash2"), ("llama", "sliding"), ("llama", "smaller"), ("hybrid", "mtp")],
+)
+def test_a_draft_behind_the_caches_end_is_refused(
+    workshop: Workshop, name: str, draft: str
+) -> None:
+    """On a GPU it would be written to whatever lies there."""
+    target, drafter = workshop.load(name, draft)
+    text = np.random.default_rng(9).integers(0, target.vocab_size, 1024).tolist()
+    fits = 1024 - 7 if isinstance(drafter, Exl3Block) else 1024 - 2
+    ready(drafter, target, text[:fits])
+    assert len(drafter.propose(text[:fits], Plan(2), always)) == 2
+    ready(drafter, target, text[: fits + 1])
+    with pytest.raises(ValueError, match="this draft reaches 1,025: load it with more tokens"):
+        drafter.propose(text[: fits + 1], Plan(2), always)
+
+
+def test_a_shortened_blocks_pages_are_its_own(workshop: Workshop) -> None:
+    """A drafter that drafts two of seven tokens still computes the block of eight."""
+    target, whole = workshop.load("llama", "dflash2")
+    short = Exl3Block(whole.model, whole.cache, "short", max_k=2)
+    short.attach(target)
+    text = np.random.default_rng(3).integers(0, target.vocab_size, PAGE + 12).tolist()
+    ready(short, target, text)
+    late = short.propose(text, Plan(2), always)
+    short.propose(text[: PAGE - 3], Plan(2), always)
+    assert short.propose(text, Plan(2), always) == late
+
+
 def test_drafters_refuse_what_does_not_fit(workshop: Workshop) -> None:
     from tests.models import tiny_target
 

@@ -121,6 +121,10 @@ def test_what_cannot_be_watched_is_refused(workshop: Workshop) -> None:
         observe_exl3(target, PROMPT, drafter, ngram_match_min=2)
     with pytest.raises(ValueError, match="prompts must name at least one"):
         observe_exl3(target, [])
+    ids = np.random.default_rng(0).integers(0, target.vocab_size, 1000).tolist()
+    assert len(observe_exl3(target, [ids], drafter, max_new_tokens=17).positions) == 17
+    with pytest.raises(ValueError, match="this text reaches 1,025: load it with tokens=1280"):
+        observe_exl3(target, [PROMPT, ids], drafter, max_new_tokens=18)  # it would be cut short
     with pytest.raises(ValueError, match="max_draft=40"):
         observe_exl3(target, PROMPT, drafter, draft_tokens=40)
     with pytest.raises(ValueError, match="between 0 and 1"):
