@@ -177,7 +177,9 @@ def _next(
         return INSTALL
     if found and exl3["version"] != VERSION:
         return f"pip install exllamav3=={VERSION}"
-    if found and exl3["extension"] is None:
+    if found and exl3["triton"] is None:
+        return "pip install triton"
+    if found and (exl3["extension"] is None or "holds code for" in (exl3["why_not"] or "")):
         return build_command(found)
     if found and exl3["why_not"] is None:
         return (

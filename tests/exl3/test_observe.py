@@ -91,6 +91,32 @@ def test_counts_are_those_of_the_library_but_for_the_cut_round(
     )
 
 
+@pytest.mark.parametrize("draft", [None, "smaller", "dflash2"])
+def test_an_end_of_text_ends_it_as_in_the_loop(
+    workshop: Workshop, draft: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, drafter = workshop.load("llama", draft)
+    plain = plain_decode(target, target.codec.encode(PROMPT), NEW)
+    ends = {at for at in range(4, NEW) if plain[at] not in plain[:at]}
+    assert len(ends) >= 3
+    lengths = set()
+    for at in sorted(ends)[:6]:
+        monkeypatch.setattr(target, "eos_ids", frozenset({plain[at]}))
+        policy = FixedK(4 if draft else 0)
+        run = generate(target, drafter or _none(), PROMPT, policy=policy, max_new_tokens=NEW)
+        live = run.finish().trace
+        watched = observe_exl3(
+            target, PROMPT, drafter, draft_tokens=4 if draft else None, max_new_tokens=NEW
+        )
+        watched.validate()
+        assert watched.positions.token_id.tolist() == live.positions.token_id.tolist()
+        assert watched.sequences.finish.tolist() == live.sequences.finish.tolist() == ["eos"]
+        assert watched.rounds.stop.iloc[-1] == "eos"
+        assert watched.rounds.emitted.sum() == at + 1
+        lengths.add(int(watched.rounds.accepted.iloc[-1]))
+    assert draft is None or len(lengths) > 1
+
+
 def test_ngram_and_dynamic_drafts_are_watched(workshop: Workshop) -> None:
     target, drafter = workshop.load("llama", "smaller")
     repeating = "the quick brown fox. the quick brown fox. the quick"

@@ -12,6 +12,7 @@ import pytest
 from torch.utils import cpp_extension
 from typer.testing import CliRunner
 
+from specviz import doctor_report
 from specviz.cli import app
 from specviz.doctor_report import CONFIG_27B, doctor
 from specviz.doctor_target import judge
@@ -56,6 +57,22 @@ def test_the_text_and_the_json_say_the_same() -> None:
     assert (said["exllamav3"]["why_not"] is None) == bool(
         said["gpus"] and said["exllamav3"]["extension"]
     )
+
+
+def test_the_next_command_follows_from_what_is_missing() -> None:
+    there = {"torch": "2.13", "transformers": "5"}
+    exl3 = {"version": "1.6.5", "triton": "3.9", "extension": "f.so", "why_not": None}
+
+    def said(found: list[dict[str, Any]], **change: Any) -> str:
+        return doctor_report._next(there, found, exl3 | change, None)
+
+    assert said([]) == "specviz fetch"
+    assert said([T4], version=None) == "pip install exllamav3==1.6.5"
+    assert said([T4], triton=None) == "pip install triton"
+    build = 'TORCH_CUDA_ARCH_LIST=7.5 MAX_JOBS=4 python -c "import exllamav3"'
+    assert said([T4], extension=None) == build
+    assert said([T4], why_not="f.so holds code for sm_80 and Tesla T4 ...") == build
+    assert said([T4]).startswith("specviz doctor --target")
 
 
 @pytest.mark.parametrize(
