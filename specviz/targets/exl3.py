@@ -47,6 +47,8 @@ class Exl3Target:
     library's Python code with CPU operator stand-ins.
     """
 
+    trees_as_paths = True  # more rows are forwarded than a tree has nodes
+
     def __init__(
         self,
         model: Any,

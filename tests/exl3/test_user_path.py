@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import specviz as sv
+from specviz.engine.tree_shapes import BestFirst
+from specviz.exl3.load import assemble
 from tests.exl3.conftest import PROMPT, Workshop
 
 pytestmark = pytest.mark.exl3
@@ -37,3 +39,20 @@ def test_measure_capture_and_report(
     page = sv.report(trace, tmp_path / "report.html")
     assert "exllamav3" in Path(page).read_text()
     assert np.isfinite(trace.positions.entropy).all()
+
+
+def test_costs_are_measured_as_far_as_a_hybrid_was_loaded_for(workshop: Workshop) -> None:
+    target, drafter = assemble(
+        workshop.library,
+        workshop.path("hybrid"),
+        "mtp",
+        placing={"device": "cpu"},
+        max_draft=5,
+        draft_tokens=4,
+        reader="python",
+    )
+    cost = sv.measure_cost(target, drafter, repeats=1, context=20, progress=False)
+    assert len(cost.verify) == 6
+    dense, block = workshop.load("llama", "dflash2")
+    with pytest.raises(ValueError, match="as a batch of its paths"):
+        sv.measure_cost(dense, block, trees=[BestFirst(6, 3)], progress=False)
