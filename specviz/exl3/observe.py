@@ -76,7 +76,8 @@ def observe_exl3(
     Trace
         Rounds start at anchor -1: the library's first round starts at the prompt's end. Tokens
         of a round cut by an end of text or the limit are neither accepted nor rejected there,
-        while the library counts them as rejected.
+        while the library counts them as rejected. On a hybrid the library ends a round
+        where it keeps a checkpoint of the state, thousands of tokens apart, match or no match.
 
     Raises
     ------

@@ -115,6 +115,8 @@ class Exl3Target:
                 "one state, not one per branch. Draft a chain."
             )
         start = len(self._text)
+        if not start:  # none was given, or reading it was broken off
+            raise RuntimeError("Nothing to verify a draft behind: prefill a prompt first.")
         self.check_room(start + 1 + draft.depth)
         # A verification that was never committed, or was broken off, leaves nothing behind.
         self._recurrent.undo(start)

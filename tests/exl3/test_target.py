@@ -156,6 +156,20 @@ def test_the_longest_draft_can_be_undone_and_interrupted(
     assert float((after - alone).abs().max()) < TestHybrid.tolerance
 
 
+def test_a_prompt_that_was_not_read_to_its_end_is_none(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = workshop.load("hybrid", "mtp")[0]
+    before = target.prefill([5, 6, 7]).logits.clone()
+    with monkeypatch.context() as patch:
+        patch.setattr(target.model.modules[-3], "forward", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            target.prefill([8, 9, 10])
+    with pytest.raises(RuntimeError, match="prefill a prompt first"):
+        target.verify(Draft(5))
+    assert torch.equal(target.prefill([5, 6, 7]).logits, before)
+
+
 def _interrupted(*args: Any, **options: Any) -> None:
     raise KeyboardInterrupt
 
@@ -191,6 +205,7 @@ def test_what_cannot_be_used_is_refused(workshop: Workshop) -> None:
         Recurrent(Sliding, Sliding, "a model with windows").start()
 
 
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize(
     ("error", "becomes"),
     [
@@ -205,6 +220,7 @@ def test_a_load_that_fails_gives_its_memory_back(
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
     becomes: type[BaseException],
+    number: int,
 ) -> None:
     library, loaded = workshop.library, []
     target, drafter = workshop.load("llama", "dflash2")
@@ -213,7 +229,7 @@ def test_a_load_that_fails_gives_its_memory_back(
     def load(self: Any, **options: Any) -> None:
         loaded.append(self)
         whole(self, **options)
-        if len(loaded) == 2:  # the drafter is loaded, the target to its end
+        if len(loaded) == number:  # the drafter is loaded first, then the target
             raise error
 
     for each in (target, drafter):
@@ -228,7 +244,7 @@ def test_a_load_that_fails_gives_its_memory_back(
         )
     if becomes is MemoryError:
         assert "llama does not fit on the GPUs with a cache of 1,024 tokens" in str(told.value)
-    assert len(loaded) == 2
+    assert len(loaded) == number
     for model in loaded:
         caches = [reference() for reference in model.cache_weakrefs.values()]
         assert not any(cache.initialized for cache in caches if cache is not None)
