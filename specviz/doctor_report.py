@@ -19,12 +19,13 @@ from specviz.embedded import CARD, FOLDER
 from specviz.exl3.checks import (
     MINIMUM,
     VERSION,
-    built_for,
+    build_command,
     extension_file,
     gpus,
     installed_version,
     why_not,
 )
+from specviz.exl3.images import images, named, runs_on
 from specviz.fetch import cache_dir
 from specviz.markup import escape
 
@@ -50,6 +51,7 @@ CONFIG_27B: dict[str, Any] = {
     "mtp_num_hidden_layers": 1,
     "quantization_config": {"quant_method": "exl3", "bits": 4.0, "head_bits": 6},
 }
+INSTALL = 'pip install -c constraints.txt -e ".[all]"'
 PACKAGES = (
     "torch",
     "transformers",
@@ -68,8 +70,8 @@ class Doctor:
     Attributes
     ----------
     exllamav3
-        version, the extension's file, whether it holds code for sm_75, and why it cannot be
-        used here (None when it can).
+        version, Triton's version, the extension's file, which GPUs it was compiled for, whether
+        a T4 (sm_75) is among them, and why it cannot be used here (None when it can).
     plan_27b
         Whether a 27B target in 4.0 bits per weight with its MTP head would fit.
     next
@@ -79,6 +81,7 @@ class Doctor:
     python: str
     packages: dict[str, str | None]
     torch_cuda: str | None
+    driver: str | None
     cuda_toolkit: str | None
     gpus: list[dict[str, Any]]
     exllamav3: dict[str, Any]
@@ -97,12 +100,13 @@ class Doctor:
         exl3 = self.exllamav3
         compiled = "not compiled"
         if exl3["extension"]:
-            compiled = "compiled for sm_75" if exl3["sm_75"] else "compiled, but NOT for sm_75"
+            compiled = f"compiled for {exl3['built_for']}"
         lines = [
             f"python          {self.python}",
             f"packages        {', '.join(there) or 'none'}",
             *([f"missing         {', '.join(missing)}"] if missing else []),
             f"torch's CUDA    {self.torch_cuda or 'none (a CPU build)'}",
+            f"NVIDIA driver   {self.driver or 'none found'}",
             f"CUDA toolkit    {self.cuda_toolkit or 'no nvcc found'}",
             *(
                 f"GPU {number}           {gpu['name']}, compute capability "
@@ -111,7 +115,8 @@ class Doctor:
                 for number, gpu in enumerate(self.gpus)
             ),
             *([] if self.gpus else ["GPUs            none that torch sees"]),
-            f"exllamav3       {exl3['version'] or 'not installed'}, extension {compiled}",
+            f"exllamav3       {exl3['version'] or 'not installed'}, extension {compiled}, "
+            f"{'no Triton' if exl3['triton'] is None else 'Triton ' + exl3['triton']}",
             *([f"                {exl3['why_not']}"] if exl3["why_not"] else []),
             f"memory          {_gb(self.free_memory_bytes)} free",
             f"27B, 4.0 bpw    {self.plan_27b}",
@@ -136,10 +141,13 @@ def doctor() -> Doctor:
     versions = {name: _version(name) for name in PACKAGES}
     found = gpus() if versions["torch"] else []
     extension = extension_file() if versions["torch"] else None
+    held = None if extension is None else images(extension)
     exl3 = {
         "version": installed_version(),
+        "triton": _version("triton"),
         "extension": None if extension is None else str(extension),
-        "sm_75": None if extension is None else built_for(extension, MINIMUM),
+        "built_for": None if held is None else named(held),
+        "sm_75": None if held is None else runs_on(held, MINIMUM),
         "why_not": why_not() if versions["torch"] else "torch is not installed.",
     }
     kept = cache_dir() / FOLDER / CARD
@@ -148,6 +156,7 @@ def doctor() -> Doctor:
         python=platform.python_version(),
         packages=versions,
         torch_cuda=_torch_cuda() if versions["torch"] else None,
+        driver=_driver(),
         cuda_toolkit=_toolkit(),
         gpus=found,
         exllamav3=exl3,
@@ -165,11 +174,13 @@ def _next(
     embedded: str | None,
 ) -> str:
     if not versions["torch"] or not versions["transformers"]:
-        return 'pip install -c constraints.txt -e ".[all]"'
+        return INSTALL
     if found and exl3["version"] != VERSION:
         return f"pip install exllamav3=={VERSION}"
-    if found and exl3["extension"] is None:
-        return "TORCH_CUDA_ARCH_LIST=7.5 MAX_JOBS=4 python -c 'import exllamav3'"
+    if found and exl3["triton"] is None:
+        return "pip install triton"
+    if found and (exl3["extension"] is None or "holds code for" in (exl3["why_not"] or "")):
+        return build_command(found)
     if found and exl3["why_not"] is None:
         return (
             "specviz doctor --target FOLDER, then notebooks/07_dual_t4.ipynb; see docs/dual_t4.md"
@@ -205,6 +216,19 @@ def _torch_cuda() -> str | None:
 
     version: str | None = torch.version.cuda
     return version
+
+
+def _driver() -> str | None:
+    """The version of NVIDIA's driver, as nvidia-smi says it; torch built for a newer CUDA fails."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return None
+    asked = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return said.stdout.split("\n")[0].strip() or None if said.returncode == 0 else None
 
 
 def _toolkit() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,13 +11,31 @@ from typing import Any
 
 from specviz.analysis.serving.model_shape import ModelShape, model_shape
 from specviz.analysis.serving.plan import plan_memory
-from specviz.doctor_report import UNVERIFIED, free_memory
+from specviz.doctor_report import INSTALL, UNVERIFIED, free_memory
 from specviz.exl3.checks import gpus, why_not
-from specviz.exl3.load import read_config
+from specviz.exl3.folders import missing_weights, read_config
 from specviz.markup import escape
 
 #: Both of exllamav3 and of kernels at large: widths of the output head that need no padding.
 PADDED_TO = 128
+#: What the planner leaves free on a GPU: with less than that nothing can be loaded there.
+LEAST_FREE = 1.2e9
+#: Architectures whose sliding windows exllamav3 keeps in rings, which specviz cannot rewind; a
+#: test finds them in its sources.
+RINGS = frozenset(
+    {
+        "AfmoeForCausalLM",
+        "Gemma4AssistantForCausalLM",
+        "Gemma4ForConditionalGeneration",
+        "Gemma4UnifiedForConditionalGeneration",
+        "GptOssForCausalLM",
+        "LagunaForCausalLM",
+        "MiMoV2ForCausalLM",
+        "MuseGlimmerForConditionalGeneration",
+        "Spark2_5ForCausalLM",
+        "Step3p5ForCausalLM",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +99,14 @@ def judge(
     config = read_config(folder)
     shape = model_shape(config)
     if devices is None:
+        if importlib.util.find_spec("torch") is None:
+            return Verdict(
+                False,
+                None,
+                "torch is not installed here.",
+                INSTALL,
+                tuple(_notes(folder, config, shape)),
+            )
         devices, reason = gpus(), why_not()
     memory = free_memory() if memory is None else memory
     notes = [*_notes(folder, config, shape), UNVERIFIED]
@@ -128,12 +155,20 @@ def _exl3(
     reason: str | None,
     notes: list[str],
 ) -> Verdict:
-    sliding = "sliding_attention" in others
+    # Other architectures keep a window as a mask over pages, which is rewound like any page.
+    named = set(config.get("architectures") or RINGS)
+    sliding = "sliding_attention" in others and bool(named & RINGS)
     how = "observe" if sliding else "exl3"
     call = f'sv.load_exl3("{folder}", draft=..., devices={max(len(sizes), 1)})'
     if reason is not None:
+        if not sizes:
+            notes.insert(0, f"On two T4s: {plan_memory(config).sentence}")
         return Verdict(False, how, reason, "specviz doctor", tuple(notes))
-    plan = plan_memory(config, gpus=sizes)
+    roomy = [size for size in sizes if size > LEAST_FREE]
+    if not roomy:
+        said = f"{name} cannot be loaded: less than {LEAST_FREE / 1e9:.2g} GB is free on every GPU."
+        return Verdict(False, how, said, "free the GPUs; specviz doctor", tuple(notes))
+    plan = plan_memory(config, gpus=roomy)
     notes.insert(0, plan.sentence)
     if not plan.fits:
         return Verdict(False, how, f"{name} is too large for what is here.", call, tuple(notes))
@@ -141,8 +176,8 @@ def _exl3(
         said = f"{name} has sliding-window layers: its generator can be watched, no more than that."
         call = f"{call}, then sv.observe_exl3(target, prompts, drafter)"
         return Verdict(True, how, said, call, tuple(notes))
-    if others:
-        notes.insert(0, f"{', '.join(others)} layers have one state: chains only, no trees.")
+    if "linear_attention" in others:
+        notes.insert(0, "linear_attention layers have one state: chains only, no trees.")
     return Verdict(
         True, how, f"{name} can be loaded with load_exl3, by its config.", call, tuple(notes)
     )
@@ -156,6 +191,7 @@ def _torch(
     memory: float | None,
     notes: list[str],
 ) -> Verdict:
+    sizes = [size for size in sizes if size > LEAST_FREE]
     if sizes:
         plan = plan_memory(config, bits=16, head_bits=16, gpus=sizes)
         if plan.fits:
@@ -181,6 +217,9 @@ def _torch(
 def _notes(folder: Path, config: Mapping[str, Any], shape: ModelShape) -> list[str]:
     """What the config says that numbers depend on."""
     notes = []
+    missing = missing_weights(folder)
+    if missing is not None:
+        notes.append(f"The folder lacks {missing}: by its config alone.")
     text = config.get("text_config") or config
     dtype = text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype")
     if dtype == "bfloat16":

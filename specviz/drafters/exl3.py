@@ -51,7 +51,7 @@ class Exl3Block(Exl3Drafter):
         max_k: int | None = None,
     ) -> None:
         super().__init__(model, cache, name, caption, fingerprint)
-        widest = int(model.caps["default_draft_size"])
+        self._widest = widest = int(model.caps["default_draft_size"])
         self.max_k = widest if max_k is None else max_k
         if not 1 <= self.max_k <= widest:
             raise ValueError(f"{name} drafts blocks of {widest} tokens: max_k cannot be {max_k}.")
@@ -133,6 +133,9 @@ class Exl3Block(Exl3Drafter):
                 f"{self.name} has the target's states of {self._length} tokens and needs {place}: "
                 "start it with what prefill returned, and let it observe every round."
             )
+        self._check_room(place + 1 + self._widest)  # else it would be written behind the last page
+        if self._rings is not None:  # the last block, if asked again, was no part of the text
+            self._rings.rewind(self._rings.position - place)
         # Behind the text there is room; before its end the block would write over it.
         table = self._table() if place == self._length else self._aside(place)
         params = at(self.cache, place, [table]) | self._states()
@@ -141,7 +144,7 @@ class Exl3Block(Exl3Drafter):
 
     def _aside(self, place: int) -> list[int]:
         """Pages whose end is a copy, so that the block leaves the text behind `place` alone."""
-        table, span = self._table(), range(place // PAGE, (place + self.max_k) // PAGE + 1)
+        table, span = self._table(), range(place // PAGE, (place + self._widest) // PAGE + 1)
         if span.stop + len(span) > len(table):
             raise ValueError(f"{self.name} needs a larger cache: load with more tokens.")
         table[span.start : span.stop] = table[-len(span) :]

@@ -39,10 +39,7 @@ class Exl3Drafter:
                 "load_exl3(target_dir, draft=...)."
             )
         if self.model.caps.get("attach_target"):
-            try:
-                self.model.attach_to(target.model)
-            except (ValueError, AssertionError) as error:
-                raise ValueError(f"{self.name} does not fit {target.name}: {error}.") from None
+            join(self.model, target.model, self.name, target.name)
         self._target = target
 
     def _attached(self) -> Exl3Target:
@@ -53,12 +50,33 @@ class Exl3Drafter:
     def _table(self) -> list[int]:
         return list(range(self.cache.max_num_tokens // PAGE))
 
+    def _check_room(self, tokens: int) -> None:
+        if tokens > self.cache.max_num_tokens:
+            raise ValueError(
+                f"{self.name} was loaded with a cache of {self.cache.max_num_tokens:,} tokens and "
+                f"this draft reaches {tokens:,}: load it with more tokens."
+            )
+
     def _refuse_tree(self, plan: Plan) -> None:
         if plan.tree is not None:
             raise ValueError(
                 f"{self.name} drafts chains only: exllamav3 has no tree mask to grow a "
                 f"{plan.tree.builder} tree with. Use FixedK, or a DFlash drafter."
             )
+
+
+def join(drafting: Any, model: Any, drafter: str, target: str) -> None:
+    """Attach a draft model that borrows the target's head, loaded or not.
+
+    Raises
+    ------
+    ValueError
+        With the library's own objection, when they do not fit.
+    """
+    try:
+        drafting.attach_to(model)
+    except (ValueError, AssertionError) as error:
+        raise ValueError(f"{drafter} does not fit {target}: {error}.") from None
 
 
 def max_k_of(model: Any, asked: int | None) -> int:

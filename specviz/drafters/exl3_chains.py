@@ -23,6 +23,16 @@ from specviz.trace.schema import TOP_DRAFT
 CHUNK = 1024
 
 
+def check_attention(model: Any, name: str) -> None:
+    """Refuse a draft model with layers that would have to be stepped back; ValueError."""
+    # A family of hybrids may have a member without such layers.
+    if model.caps.get("recurrent_states") and model.get_recurrent_layers():
+        raise ValueError(
+            f"{name} has recurrent or sliding-window layers: as a drafter of single tokens only a "
+            "model of full attention can be used."
+        )
+
+
 class _Chains(Exl3Drafter):
     """Catches up with the text by itself: the longest common beginning stays in the cache."""
 
@@ -36,11 +46,7 @@ class _Chains(Exl3Drafter):
         max_k: int | None = None,
     ) -> None:
         super().__init__(model, cache, name, caption, fingerprint)
-        if model.caps.get("recurrent_states"):
-            raise ValueError(
-                f"{name} has recurrent or sliding-window layers: as a drafter of single tokens "
-                "only a model of full attention can be used."
-            )
+        check_attention(model, name)
         self.max_k = max_k_of(model, max_k)
         self._cached: list[int] = []  # the text whose keys and values are in the cache
 
@@ -63,7 +69,7 @@ class _Chains(Exl3Drafter):
         if k < 1:
             return Draft(context[-1])
         self._refuse_tree(plan)
-        self._catch_up(context)
+        self._catch_up(context, k)
         chain, token, state = Growing(context[-1], pick), context[-1], self._first(context)
         while True:
             row, state = self._go(context, token, state, len(chain))
@@ -104,7 +110,7 @@ class _Chains(Exl3Drafter):
 
     def _rows(self, context: Ids, k: int, told: Ids | None) -> torch.Tensor:
         """Logits [k, vocabulary] at every depth behind a context, on its own or given tokens."""
-        self._catch_up(context)
+        self._catch_up(context, k)
         token, state, rows = context[-1], self._first(context), []
         for depth in range(k):
             row, state = self._go(context, token, state, depth)
@@ -119,26 +125,19 @@ class _Chains(Exl3Drafter):
             self._cached.append(token)
         return made
 
-    def _catch_up(self, context: Ids) -> None:
-        """Feed what the cache lacks of the text before the anchor."""
+    def _catch_up(self, context: Ids, deep: int) -> None:
+        """Feed what the cache lacks of the text before the anchor of a draft that is `deep`."""
         known = 0
         for mine, theirs in zip(self._cached, context[:-1], strict=False):
             if mine != theirs:
                 break
             known += 1
-        self._check_room(len(context) + self.max_k)
+        self._check_room(len(context) + deep)
         del self._cached[known:]
         for low in range(known, len(context) - 1, CHUNK):
             part = context[low : min(low + CHUNK, len(context) - 1)]
             self._read(part, low)
             self._cached.extend(part)
-
-    def _check_room(self, tokens: int) -> None:
-        if tokens > self.cache.max_num_tokens:
-            raise ValueError(
-                f"{self.name} was loaded with a cache of {self.cache.max_num_tokens:,} tokens and "
-                f"this draft reaches {tokens:,}: load it with more tokens."
-            )
 
     def _all_states(self, reference: Reference) -> None:
         """Take the target's states of a whole output."""

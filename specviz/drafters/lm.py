@@ -28,6 +28,7 @@ from specviz.engine.tree_drafts import grow_tree
 from specviz.policies import Plan
 from specviz.refuse import whole
 from specviz.targets.slots import SlotLM, weights_fingerprint
+from specviz.targets.text import check_same_tokens
 
 
 class LMDrafter:
@@ -75,7 +76,7 @@ class LMDrafter:
         """
         theirs = getattr(target.codec, "tokenizer", None)
         if self.tokenizer is not None and theirs is not None:
-            _check_same_tokens(self.tokenizer, theirs, self.name)
+            check_same_tokens(self.tokenizer, theirs, self.name)
         if self.lm is None or self.lm.model is not self.model:
             self.fingerprint = weights_fingerprint(self.model)
         self.lm = SlotLM(self.model, target.vocab_size)
@@ -207,18 +208,3 @@ class LMDrafter:
         if self.lm is None:
             raise RuntimeError(f"{self.name} is not attached to a target yet: attach it first.")
         return self.lm
-
-
-def _check_same_tokens(mine: Any, theirs: Any, name: str) -> None:
-    ours, other = mine.get_vocab(), theirs.get_vocab()
-    if ours == other:
-        return
-    different = sorted(t for t in ours.keys() | other.keys() if ours.get(t) != other.get(t))
-    shown = ", ".join(
-        f"{token!r} ({ours.get(token, 'absent')} against {other.get(token, 'absent')})"
-        for token in different[:3]
-    )
-    raise ValueError(
-        f"{name} cannot draft for this target: {len(different)} tokens have other ids, such as "
-        f"{shown}. Use a drafter with the target's tokenizer."
-    )

@@ -64,6 +64,7 @@ class Decoded:
             pending.clear()
 
         rows = target.prefill(ids, taps)
+        target.synchronize()
         began = time.perf_counter()
         while True:
             for tap in taps:

@@ -119,6 +119,7 @@ class Run:
         return self
 
     def _round(self) -> Round:
+        self.target.synchronize()  # the prompt's work, before the first round, is not a round's
         began = time.perf_counter()
         anchor = len(self.token_ids) - 1
         plan = self.policy.plan(self._past.history(anchor))
@@ -147,6 +148,7 @@ class Run:
         for each in self.drafters.values():
             each.observe(rows, path)
         self._keep(rows, tokens, stats, [0, *(node + 1 for node in path)])
+        self.target.synchronize()  # what commit and observe queued is not the next draft's
         done = time.perf_counter()
         self._past.rounds.append(
             PastRound(anchor, drafter.name, draft.depth, len(path), done - began)

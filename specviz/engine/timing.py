@@ -71,7 +71,14 @@ def measure_cost(
         for drafter in several
     }
     largest = max((shape.nodes + 1 for each in shapes.values() for shape in each), default=0)
-    sizes = (*_ROWS, *(n for n in _TREE_ROWS if n < largest)) + (largest,) * (largest > _ROWS[-1])
+    if largest and getattr(target, "trees_as_paths", False):
+        raise ValueError(
+            f"{target.name} verifies a tree as a batch of its paths, whose cost is not that of as "
+            "many rows: time chains only, or trees on a target with a tree mask."
+        )
+    most = getattr(target, "max_draft", None)  # recurrent layers set one
+    rows = [n for n in _ROWS if most is None or n <= most + 1]
+    sizes = (*rows, *(n for n in _TREE_ROWS if n < largest)) + (largest,) * (largest > _ROWS[-1])
     rng = np.random.default_rng(0)
     # A text that repeats itself, so that an n-gram drafter has something to copy.
     phrase = rng.integers(0, target.vocab_size, max(context // 4, 1)).tolist()
@@ -79,9 +86,9 @@ def measure_cost(
     taps = sorted({tap for drafter in several for tap in drafter.taps})
     for drafter in several:
         drafter.attach(target)
-    rows = target.prefill(text[:-1], taps)
+    begun = target.prefill(text[:-1], taps)
     for drafter in several:
-        drafter.start(text[:-1], rows)
+        drafter.start(text[:-1], begun)
 
     jobs: dict[tuple[str, int], Callable[[], object]] = {
         ("verify", n): _verify_job(target, text[-1], n) for n in sizes

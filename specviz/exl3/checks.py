@@ -9,19 +9,19 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import sys
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
+
+from specviz.exl3.images import images, named, runs_on
 
 #: The release whose names, arguments and parameters specviz uses; tests hold it to them.
 VERSION = "1.6.5"
 #: Turing (T4, RTX 20) is the oldest that exllamav3's sources provide for.
 MINIMUM = (7, 5)
 EXTENSION = "exllamav3_ext"
-_BUILD = (
-    "build it once with TORCH_CUDA_ARCH_LIST=7.5 MAX_JOBS=4 python -c 'import exllamav3' "
-    "(12 to 30 minutes were reported) and keep the folder of TORCH_EXTENSIONS_DIR"
-)
 
 
 def why_not(devices: int = 1) -> str | None:
@@ -38,9 +38,10 @@ def why_not(devices: int = 1) -> str | None:
         )
     found = gpus()
     if not found:
+        build = "" if _torch_has_cuda() else ", being a build without CUDA"
         return (
-            "exllamav3 needs a CUDA GPU and torch sees none here: use load_target(...) for the "
-            "torch target, or a machine with a GPU."
+            f"exllamav3 needs a CUDA GPU and torch sees none here{build}: use a machine with one, "
+            "or load_target(...) with weights that are not EXL3."
         )
     old = [gpu for gpu in found if gpu["capability"] < MINIMUM]
     if old:
@@ -53,9 +54,38 @@ def why_not(devices: int = 1) -> str | None:
         return (
             f"{devices} GPUs were asked for and torch sees {len(found)}: use devices={len(found)}."
         )
-    if extension_file() is None:
-        return f"exllamav3's CUDA extension is not compiled yet: {_BUILD}."
+    if not has_triton():
+        return "exllamav3 cannot be imported without Triton: pip install triton."
+    file = extension_file()
+    if file is None:
+        return (
+            f"exllamav3's CUDA extension is not compiled yet: build it once with "
+            f"{build_command(found)} (12 to 30 minutes were reported) and keep the folder of "
+            "TORCH_EXTENSIONS_DIR."
+        )
+    held = images(file)
+    for gpu in found[:devices]:
+        if not runs_on(held, gpu["capability"]):
+            built = file.parent.name == EXTENSION  # by torch, not part of an installed wheel
+            remove = (
+                f"delete the folder {file.parent}"
+                if built
+                else f"pip uninstall exllamav3, pip install exllamav3=={VERSION}"
+            )
+            return (
+                f"exllamav3's CUDA extension {file} holds code for {named(held)} and "
+                f"{gpu['name']} has compute capability {'.'.join(map(str, gpu['capability']))}: "
+                f"{remove}, and build it again with {build_command(found)}."
+            )
     return None
+
+
+def build_command(found: Sequence[Mapping[str, Any]]) -> str:
+    """The line that compiles the extension, for these GPUs and no others."""
+    each = sorted({tuple(gpu["capability"]) for gpu in found} or {MINIMUM})
+    wanted = ";".join(f"{major}.{minor}" for major, minor in each)
+    wanted = wanted if len(each) == 1 else f"'{wanted}'"
+    return f'TORCH_CUDA_ARCH_LIST={wanted} MAX_JOBS=4 python -c "import exllamav3"'
 
 
 def library(devices: int = 1) -> Any:
@@ -80,6 +110,17 @@ def installed_version() -> str | None:
         return importlib.metadata.version("exllamav3")
     except importlib.metadata.PackageNotFoundError:
         return "of unknown version"
+
+
+def _torch_has_cuda() -> bool:
+    import torch
+
+    return torch.version.cuda is not None
+
+
+def has_triton() -> bool:
+    """Whether Triton is installed: the library's kernels are written in it, and it says so late."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def gpus() -> list[dict[str, Any]]:
@@ -107,26 +148,19 @@ def extension_file() -> Path | None:
     spec = importlib.util.find_spec(EXTENSION)
     if spec is not None and spec.origin and spec.origin.endswith(tuple(EXTENSION_SUFFIXES)):
         return Path(spec.origin)
-    try:
-        from torch.utils.cpp_extension import _get_build_directory
-
-        folder = Path(_get_build_directory(EXTENSION, False))
-    except (ImportError, OSError, RuntimeError):
-        given = os.environ.get("TORCH_EXTENSIONS_DIR")
-        if not given:
-            return None
-        folder = Path(given) / EXTENSION
-    file = folder / f"{EXTENSION}.so"
+    file = _build_root() / EXTENSION / f"{EXTENSION}.so"
     return file if file.is_file() else None
 
 
-def built_for(file: Path, capability: tuple[int, int] = MINIMUM) -> bool:
-    """Whether a compiled extension holds code for a GPU: its name, `sm_75`, is in the file."""
-    wanted = "sm_{}{}".format(*capability).encode()
-    tail = b""
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 22):
-            if wanted in tail + block:
-                return True
-            tail = block[-len(wanted) :]
-    return False
+def _build_root() -> Path:
+    """Where torch builds extensions. Its own function for this makes the folder; this does not."""
+    given = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if given is not None:
+        return Path(given)
+    import torch
+    from torch.utils.cpp_extension import get_default_build_root
+
+    abi = getattr(sys, "abiflags", "")
+    cuda = f"cu{torch.version.cuda.replace('.', '')}" if torch.version.cuda else "cpu"
+    version = f"py{sys.version_info.major}{sys.version_info.minor}{abi}"
+    return Path(get_default_build_root()) / f"{version}_{cuda}"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.exl3.checks import library
-from specviz.refuse import whole
+from specviz.exl3.folders import (
+    check_files,
+    folder_fingerprint,
+    opened,
+    read_config,
+    weights_caption,
+)
+from specviz.exl3.placing import for_the_drafter, given_back_on_failure, placement
+from specviz.refuse import a_path, whole
 
 if TYPE_CHECKING:
     from specviz.drafters.exl3 import Exl3Block
@@ -72,6 +79,8 @@ def load_exl3(
         When exllamav3 cannot run here: one sentence says why and what to do.
     ValueError
         When a folder or a number is wrong, or the drafter does not fit the target.
+    MemoryError
+        When the GPUs have no room for it; what had been loaded is given back.
 
     Notes
     -----
@@ -84,22 +93,28 @@ def load_exl3(
     """
     devices = whole("devices", devices, 1)
     placing = placement(devices, reserve_per_device, use_per_device)
-    folders = [Path(target_dir)] + ([Path(draft)] if draft not in (None, "mtp") else [])
+    own = draft is None or (isinstance(draft, str) and draft == "mtp")
+    folders = [a_path("target_dir", target_dir)] + ([] if own else [a_path("draft", draft)])
     for folder in folders:
         read_config(folder)
     if cache_bits is not None and not 2 <= whole("cache_bits", cache_bits, 1) <= 8:
         raise ValueError(f"cache_bits must be 2 to 8, or None for fp16, not {cache_bits}.")
+    numbers: dict[str, Any] = {
+        "tokens": whole("tokens", tokens, PAGE),
+        "max_draft": whole("max_draft", max_draft, 1),
+        "draft_tokens": None if draft_tokens is None else whole("draft_tokens", draft_tokens, 1),
+        "chunk": whole("chunk", chunk, 1),
+    }
     exl3 = library(devices)
+    for folder in folders:
+        check_files(folder, tokenizer=folder is folders[0])
     return assemble(
         exl3,
         folders[0],
-        draft if draft in (None, "mtp") else folders[1],
+        draft if own else folders[1],
         placing=placing,
-        tokens=whole("tokens", tokens, PAGE),
         cache_bits=cache_bits,
-        max_draft=whole("max_draft", max_draft, 1),
-        draft_tokens=None if draft_tokens is None else whole("draft_tokens", draft_tokens, 1),
-        chunk=whole("chunk", chunk, 1),
+        **numbers,
     )
 
 
@@ -122,10 +137,12 @@ def assemble(
     """
     from transformers import PreTrainedTokenizerFast
 
+    from specviz.exl3.pairs import check_pair
     from specviz.targets.exl3 import Exl3Target
+    from specviz.targets.exl3_cache import conv_window
+    from specviz.targets.text import check_same_tokens
 
-    method = {} if reader is None else {"load_method": reader}
-    config = exl3.Config.from_directory(str(target_dir), **method)
+    config = opened(exl3, target_dir, reader)
     model = exl3.Model.from_config(config)
     drafting: Any = None
     if draft == "mtp":
@@ -136,7 +153,15 @@ def assemble(
             )
         drafting = exl3.Model.from_config(config, component="mtp")
     elif draft is not None:
-        drafting = exl3.Model.from_config(exl3.Config.from_directory(str(draft), **method))
+        drafting = exl3.Model.from_config(opened(exl3, Path(draft), reader))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(target_dir)
+    if drafting is not None:  # before gigabytes are read
+        folder = target_dir if draft == "mtp" else Path(str(draft))
+        name = "mtp" if draft == "mtp" else folder.name
+        check_pair(model, drafting, target_dir.name, name, draft_tokens)
+        if (folder / "tokenizer.json").is_file():
+            own = PreTrainedTokenizerFast.from_pretrained(folder)
+            check_same_tokens(own, tokenizer, name)  # the library does not compare them
     cache_kind: dict[str, Any] = {}
     if cache_bits is not None:
         cache_kind = {
@@ -146,26 +171,28 @@ def assemble(
         }
     room: dict[str, Any] = {
         "max_num_tokens": -(-tokens // PAGE) * PAGE,
-        # One more than the longest draft: a whole verification can then be undone.
-        "max_history": max_draft + 1,
+        # Room for the rows of the longest draft behind the window of a convolution: the library
+        # keeps both in one ring, and a whole verification can then be undone.
+        "max_history": max_draft + 1 + conv_window(model.get_recurrent_layers()),
         "max_batch_size": 2,  # sequences with a recurrent state: one, and one to spare
     }
     cache = exl3.Cache(model, **room, **cache_kind)
     draft_cache = exl3.Cache(drafting, **room) if drafting is not None else None
-    if drafting is not None:
-        drafting.load(progressbar=False, max_chunk_size=chunk, **_first_of(placing))
-    model.load(
-        progressbar=False,
-        max_chunk_size=chunk,
-        max_output_size=max_draft + 1,
-        draft_model=drafting,
-        **placing,
-    )
+    with given_back_on_failure(model, drafting, room["max_num_tokens"], target_dir.name):
+        if drafting is not None:
+            drafting.load(progressbar=False, max_chunk_size=chunk, **for_the_drafter(placing))
+        model.load(
+            progressbar=False,
+            max_chunk_size=chunk,
+            max_output_size=max_draft + 1,
+            draft_model=drafting,
+            **placing,
+        )
     bits = "fp16" if cache_bits is None else f"{cache_bits}-bit"
     target = Exl3Target(
         model,
         cache,
-        PreTrainedTokenizerFast.from_pretrained(target_dir),
+        tokenizer,
         target_dir.name,
         f"{target_dir.name}: {weights_caption(target_dir)}, exllamav3, {bits} cache, fp16 logits",
         folder_fingerprint(target_dir, bits),
@@ -194,84 +221,3 @@ def _drafter(
     said = f"{folder.name}: {kind}, exllamav3 ({weights_caption(folder)})"
     made = Exl3Block if model.caps.get("dflash_draft") else Exl3LM
     return made(model, cache, folder.name, said, marked, draft_tokens)
-
-
-def placement(
-    devices: int, reserve: Sequence[float] | None = None, use: Sequence[float] | None = None
-) -> dict[str, list[float]]:
-    """What `Model.load` is told of the GPUs, in GB.
-
-    Raises
-    ------
-    ValueError
-        When both lists are given, or one has not an entry per GPU.
-
-    Examples
-    --------
-    >>> placement(2)
-    {'reserve_per_device': [0.75, 0.75]}
-    """
-    if reserve is not None and use is not None:
-        raise ValueError("Give reserve_per_device or use_per_device, not both.")
-    name = "use_per_device" if use is not None else "reserve_per_device"
-    given = [0.75] * devices if reserve is None and use is None else list(use or reserve or ())
-    if len(given) != devices or any(not 0 <= each < 1000 for each in given):
-        raise ValueError(f"{name} needs {devices} number(s) of GB, one per GPU, not {given}.")
-    return {name: [float(each) for each in given] + _left_out(name, devices)}
-
-
-def _left_out(name: str, devices: int) -> list[float]:
-    """Entries for GPUs beyond those asked for: the library would use them, too."""
-    if name == "use_per_device":
-        return []
-    import torch
-
-    return [-1.0] * max(torch.cuda.device_count() - devices, 0)
-
-
-def _first_of(placing: Mapping[str, Any]) -> dict[str, Any]:
-    """The drafter takes what it needs where there is room; `use` limits are the target's."""
-    return {} if "use_per_device" in placing else dict(placing)
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """A model's config.json.
-
-    Raises
-    ------
-    ValueError
-        When there is none, or it is no JSON object.
-    """
-    file = folder / "config.json"
-    if not file.is_file():
-        raise ValueError(f"{folder} is no model folder: it has no config.json.")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        config = None
-    if not isinstance(config, dict):
-        raise ValueError(f"{file} is no JSON object: download the model again.")
-    return config
-
-
-def weights_caption(folder: Path) -> str:
-    """ "EXL3 4.0 bits per weight", or that the weights are not quantised."""
-    config = read_config(folder)
-    quantised = config.get("quantization_config") or {}
-    if quantised.get("quant_method") == "exl3":
-        return f"EXL3 {quantised.get('bits', 'unknown')} bits per weight"
-    return "weights as they are, not EXL3"
-
-
-def folder_fingerprint(folder: Path, *settings: str) -> str:
-    """Short hash of a model folder: its config, and size and ends of every weights file."""
-    from specviz.engine.inputs import fingerprint_of
-
-    parts: list[object] = [*settings, (folder / "config.json").read_bytes()]
-    for file in sorted(folder.glob("*.safetensors")):
-        size, ends = file.stat().st_size, 1 << 16
-        with file.open("rb") as stream:
-            head = stream.read(ends)
-            stream.seek(max(size - ends, 0))
-            parts += [file.name, size, head, stream.read()]
-    return fingerprint_of(*parts)

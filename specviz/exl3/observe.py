@@ -19,7 +19,7 @@ from specviz.engine.record import positions_table, sequences_table, trace_meta
 from specviz.engine.sampling import Sampling
 from specviz.exl3.recorder import Watched, recorder
 from specviz.prompt_set import Prompt, prompt_seed
-from specviz.refuse import whole
+from specviz.refuse import listed, shown, whole
 from specviz.trace.schema import table_schemas
 from specviz.trace.trace import Trace
 
@@ -76,7 +76,8 @@ def observe_exl3(
     Trace
         Rounds start at anchor -1: the library's first round starts at the prompt's end. Tokens
         of a round cut by an end of text or the limit are neither accepted nor rejected there,
-        while the library counts them as rejected.
+        while the library counts them as rejected. On a hybrid the library ends a round
+        where it keeps a checkpoint of the state, thousands of tokens apart, match or no match.
 
     Raises
     ------
@@ -93,7 +94,8 @@ def observe_exl3(
     >>> target, drafter = load_exl3(folder, draft="mtp")          # doctest: +SKIP
     >>> trace = observe_exl3(target, sv.prompts(limit=2), drafter) # doctest: +SKIP
     """
-    asked = _asked([prompts] if isinstance(prompts, str) else list(prompts))
+    _check_loaded(target, drafter)
+    asked = _asked([prompts] if isinstance(prompts, str) else listed("prompts", prompts))
     max_new_tokens = whole("max_new_tokens", max_new_tokens, 1)
     ngram_match_min = whole("ngram_match_min", ngram_match_min, 0)
     if drafter is not None and ngram_match_min:
@@ -101,6 +103,8 @@ def observe_exl3(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is a share between 0 and 1, not {confidence}.")
     k = _window(target, drafter, draft_tokens, ngram_match_min)
+    for prompt in asked:  # the library would end the answer early, without a word
+        target.check_room(len(target.codec.encode(prompt.messages)) + max_new_tokens + 1 + k)
     exl3: Any = import_module("exllamav3")
     if drafter is not None:
         drafter.attach(target)  # it forgets its text: its cache is the generator's from here on
@@ -134,6 +138,23 @@ def observe_exl3(
     return _trace(target, drafter, name, policy, asked, done, k, sampling, max_new_tokens, seed)
 
 
+def _check_loaded(target: Any, drafter: Any) -> None:
+    """Before exllamav3 is imported, which might start its build on a machine without it."""
+    from specviz.drafters.exl3_base import Exl3Drafter
+    from specviz.targets.exl3 import Exl3Target
+
+    if not isinstance(target, Exl3Target):
+        raise ValueError(
+            f"observe_exl3 watches a target that load_exl3 returned, not {shown(target)}: record "
+            "another target with generate or capture."
+        )
+    if drafter is not None and not isinstance(drafter, Exl3Drafter):
+        raise ValueError(
+            f"exllamav3's generator takes a drafter that load_exl3 returned, not {shown(drafter)}: "
+            "for n-grams give ngram_match_min, the library's own."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class _Own:
     """A prompt of the caller's."""
@@ -145,8 +166,6 @@ class _Own:
 
 def _asked(prompts: list[Any]) -> list[Any]:
     """Prompts as the prompt set has them; others are numbered."""
-    if not prompts:
-        raise ValueError("Give at least one prompt.")
     asked = []
     for number, prompt in enumerate(prompts):
         if not isinstance(prompt, Prompt):
@@ -162,10 +181,10 @@ def _window(target: Exl3Target, drafter: Exl3Drafter | None, asked: int | None, 
         return 0
     default = 4 if drafter is None else drafter.max_k
     k = default if asked is None else whole("draft_tokens", asked, 1)
-    if target.model.caps.get("recurrent_states") and k > target.cache.max_history:
+    if target.max_draft is not None and k > target.max_draft:
         raise ValueError(
-            f"This hybrid target was loaded for drafts of at most {target.cache.max_history - 1} "
-            f"tokens: load it with max_draft={k}."
+            f"This hybrid target was loaded for drafts of at most {target.max_draft} tokens: load "
+            f"it with max_draft={k}."
         )
     return k
 

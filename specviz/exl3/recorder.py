@@ -73,10 +73,13 @@ def recorder(generator_class: Any) -> type:
             self.model.forward = self._watched
 
         def close(self) -> None:
-            """Take itself out of the model's way."""
+            """Take itself out of the model's way, and give back what the library holds for it.
+
+            That may be gigabytes of the computer's memory, for checkpoints of recurrent states.
+            """
             if self.model.__dict__.get("forward") == self._watched:
                 del self.model.forward  # the class's own is there again
-            self.filter_pool.shutdown(wait=False)
+            super().close()
 
         def _clock(self) -> float:
             if self._wait is None:

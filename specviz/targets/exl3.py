@@ -47,6 +47,8 @@ class Exl3Target:
     library's Python code with CPU operator stand-ins.
     """
 
+    trees_as_paths = True  # more rows are forwarded than a tree has nodes
+
     def __init__(
         self,
         model: Any,
@@ -85,6 +87,11 @@ class Exl3Target:
         placed = [str(module.device) for module in self.model.modules if module.device is not None]
         return ", ".join(dict.fromkeys(d for d in placed if d != "cpu")) or "cpu"
 
+    @property
+    def max_draft(self) -> int | None:
+        """Most drafted tokens of a round, where recurrent layers set a limit; else None."""
+        return self._recurrent.widest - 1 if self._recurrent.needed else None
+
     def prefill(self, prompt: Ids, taps: Sequence[int] = ()) -> Rows:
         """Start a sequence; see `Target.prefill`."""
         check_ids(prompt, self.vocab_size)
@@ -92,7 +99,7 @@ class Exl3Target:
         for tap in taps:
             if tap != FINAL and not 0 < tap <= layers:
                 raise ValueError(f"No hidden state after layer {tap}: {self.name} has {layers}.")
-        self._check_room(len(prompt) + 1)
+        self.check_room(len(prompt) + 1)
         self.session += 1
         self.verifies = self.rows_forwarded = 0
         self._forget()
@@ -108,7 +115,9 @@ class Exl3Target:
                 "one state, not one per branch. Draft a chain."
             )
         start = len(self._text)
-        self._check_room(start + 1 + draft.depth)
+        if not start:  # none was given, or reading it was broken off
+            raise RuntimeError("Nothing to verify a draft behind: prefill a prompt first.")
+        self.check_room(start + 1 + draft.depth)
         # A verification that was never committed, or was broken off, leaves nothing behind.
         self._recurrent.undo(start)
         self._pages.drop()
@@ -221,7 +230,8 @@ class Exl3Target:
         taken = dict(zip(order, params.get("export_states", ()), strict=True))  # as executed
         return logits[..., : self.vocab_size], taken
 
-    def _check_room(self, tokens: int) -> None:
+    def check_room(self, tokens: int) -> None:
+        """Raise ValueError for a text that the cache cannot hold."""
         if tokens > self.cache.max_num_tokens:
             raise ValueError(
                 f"{self.name} was loaded with a cache of {self.cache.max_num_tokens:,} tokens and "

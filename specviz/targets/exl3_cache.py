@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -81,6 +81,11 @@ class Pages:
         self._branches, self._span = [], range(0)
 
 
+def conv_window(modules: Iterable[Any]) -> int:
+    """Inputs that the widest convolution of some recurrent layers looks back on, 0 without any."""
+    return max((int(getattr(module, "conv_kernel_size", 0)) for module in modules), default=0)
+
+
 class Recurrent:
     """The state of a model's recurrent layers, for one sequence.
 
@@ -100,7 +105,10 @@ class Recurrent:
         self._state: Any = None
         self._rows = 0  # tokens of the provisional pass
         kind = getattr(cache.recurrent_state_cls, "__name__", "") if self.needed else ""
-        layers = {type(layer).__name__ for layer in cache.recurrent_layers.values()}
+        states = cache.recurrent_layers.values()
+        layers = {type(layer).__name__ for layer in states}
+        #: Most tokens of a provisional pass: its inputs must not reach the convolution's window.
+        self.widest = cache.max_history - conv_window(layer.module for layer in states)
         self._refusal = ""
         if self.needed and (kind != "GDNState" or layers != {"GDNLayerState"}):
             self._refusal = (
@@ -142,9 +150,9 @@ class Recurrent:
     def check_width(self, rows: int) -> None:
         """Raise ValueError for a pass that could not be undone."""
         self._rows = rows
-        if self.needed and rows > self.cache.max_history:
+        if self.needed and rows > self.widest:
             raise ValueError(
-                f"This hybrid target was loaded for drafts of at most {self.cache.max_history - 1} "
+                f"This hybrid target was loaded for drafts of at most {self.widest - 1} "
                 f"tokens, and this one has {rows - 1}: load it with max_draft={rows - 1}."
             )
 
@@ -161,7 +169,7 @@ class Recurrent:
         """Stand behind `length` tokens again, as if the last pass had not been, or been broken off.
 
         A provisional pass writes neither the row of state that it reads nor, of at most
-        max_history tokens, over the convolution's window: only the count has gone on.
+        `widest` tokens, over the convolution's window: only the count has gone on.
         """
         if self._state is not None:
             self._state.position, self._state.last_history = length, 0

@@ -104,3 +104,19 @@ def _letters() -> dict[str, int]:
     rest = (byte for byte in range(256) if byte not in set(printable))
     letters.update({chr(0x100 + i): byte for i, byte in enumerate(rest)})
     return letters
+
+
+def check_same_tokens(mine: Any, theirs: Any, name: str) -> None:
+    """Refuse a drafter whose tokenizer gives tokens other ids than the target's; ValueError."""
+    ours, other = mine.get_vocab(), theirs.get_vocab()
+    if ours == other:
+        return
+    different = sorted(t for t in ours.keys() | other.keys() if ours.get(t) != other.get(t))
+    shown = ", ".join(
+        f"{token!r} ({ours.get(token, 'absent')} against {other.get(token, 'absent')})"
+        for token in different[:3]
+    )
+    raise ValueError(
+        f"{name} cannot draft for this target: {len(different)} tokens have other ids, such as "
+        f"{shown}. Use a drafter with the target's tokenizer."
+    )

@@ -20,7 +20,7 @@ class Workshop:
     def __init__(self, folder: Path, library: Any) -> None:
         self.folder, self.library = folder, library
         self.reference: dict[str, Any] = {}  # by folder name: the same model in transformers
-        self._loaded: dict[tuple[str, str | None], tuple[Any, Any]] = {}
+        self._loaded: dict[tuple[str, str | None, int | None], tuple[Any, Any]] = {}
 
     def path(self, name: str) -> Path:
         from tests.exl3 import hybrid_models, models
@@ -33,6 +33,7 @@ class Workshop:
                 "hybrid": lambda: hybrid_models.write_hybrid(where),
                 "dense-mtp": lambda: hybrid_models.write_hybrid(where, hybrid=False),
                 "dflash2": lambda: models.write_dflash(where, self.model("llama")),
+                "sliding": lambda: models.write_dflash(where, self.model("llama"), window=12),
                 "dflash": lambda: models.write_dflash(where, self.model("llama"), second=False),
             }
             self.reference[name] = writers[name]()
@@ -42,21 +43,25 @@ class Workshop:
         self.path(name)
         return self.reference[name]
 
-    def load(self, target: str, draft: str | None = None) -> tuple[Any, Any]:
+    def load(
+        self, target: str, draft: str | None = None, cache_bits: int | None = None
+    ) -> tuple[Any, Any]:
         """A target and its drafter, loaded once each; the drafter attached."""
         from specviz.exl3.load import assemble
 
-        if (target, draft) not in self._loaded:
+        key = target, draft, cache_bits
+        if key not in self._loaded:
             where = draft if draft in (None, "mtp") else self.path(draft)
-            self._loaded[target, draft] = assemble(
+            self._loaded[key] = assemble(
                 self.library,
                 self.path(target),
                 where,
                 placing={"device": "cpu"},
-                draft_tokens=None if draft in (None, "dflash2", "dflash") else 6,
+                cache_bits=cache_bits,
+                draft_tokens=None if draft in (None, "dflash2", "dflash", "sliding") else 6,
                 reader="python",
             )
-        pair = self._loaded[target, draft]
+        pair = self._loaded[key]
         if pair[1] is not None:
             pair[1].attach(pair[0])
         return pair

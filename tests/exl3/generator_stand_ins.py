@@ -41,6 +41,24 @@ def count_match_tensor(left: torch.Tensor, right: torch.Tensor, most: int) -> in
     return int((left[0, :n] == right[0, :n]).long().cumprod(0).sum())
 
 
+def gumbel_noise_f16(logits: torch.Tensor, out: torch.Tensor, seed: int) -> None:
+    out.copy_(logits.float() + _gumbel(logits, seed))
+
+
+def gumbel_noise_f32(logits: torch.Tensor, out: torch.Tensor, seed: int) -> None:
+    out.copy_(logits + _gumbel(logits, seed))
+
+
+def gumbel_noise_log(probabilities: torch.Tensor, out: torch.Tensor, seed: int) -> None:
+    out.copy_(probabilities.log() + _gumbel(probabilities, seed))
+
+
+def _gumbel(like: torch.Tensor, seed: int) -> torch.Tensor:
+    """One number per token from the seed, as the library's kernels have it (not the same ones)."""
+    uniform = torch.rand(like.shape, generator=torch.Generator().manual_seed(seed))
+    return -(-uniform.clamp(1e-20, 1 - 2**-24).log()).log()
+
+
 class BC_SAM:
     """The longest suffix that occurred before, by looking everywhere."""
 
@@ -69,4 +87,11 @@ def _unpinned(make: Any) -> Any:
     return lambda *args, pin_memory=False, **options: make(*args, **options)
 
 
-OPERATORS: tuple[Callable[..., Any], ...] = (generator_stage_decode, count_match_tensor, BC_SAM)
+OPERATORS: tuple[Callable[..., Any], ...] = (
+    generator_stage_decode,
+    count_match_tensor,
+    gumbel_noise_f16,
+    gumbel_noise_f32,
+    gumbel_noise_log,
+    BC_SAM,
+)

@@ -65,7 +65,9 @@ def write_target(folder: Path, seed: int = 0, noise: float = 0.0) -> Any:
     return model.float().eval()
 
 
-def write_dflash(folder: Path, target: Any, second: bool = True, seed: int = 1) -> None:
+def write_dflash(
+    folder: Path, target: Any, second: bool = True, seed: int = 1, window: int = 0
+) -> None:
     """Write a DFlash2 (or DFlash) drafter that taps the target's layers 0 and 1 (taps 1 and 2).
 
     Its rows say little by themselves; the selector knows which token follows which. DFlash has
@@ -115,6 +117,7 @@ def write_dflash(folder: Path, target: Any, second: bool = True, seed: int = 1) 
             parts[f"{conv}.base_kernel"] = noise(2, kernel, HIDDEN, scale=0.3)
             parts[f"{conv}.kernel_projection.weight"] = noise(2 * kernel * HIDDEN // group, HIDDEN)
         tensors.update({f"layers.{layer}.{name}": tensor for name, tensor in parts.items()})
+    first = "sliding_attention" if window else "full_attention"
     config = {
         "architectures": ["DFlash2DraftModel" if second else "DFlashDraftModel"],
         "model_type": "qwen3",
@@ -123,7 +126,9 @@ def write_dflash(folder: Path, target: Any, second: bool = True, seed: int = 1) 
         "intermediate_size": inner,
         "hidden_act": "silu",
         "num_hidden_layers": layers,
-        "layer_types": ["full_attention"] * layers,
+        "layer_types": [first, "full_attention"],
+        "sliding_window": window or None,
+        "is_causal": False,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": width,

@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from tests.exl3 import generator_stand_ins, recurrent_stand_ins
+from tests.exl3 import generator_stand_ins, quantised_stand_ins, recurrent_stand_ins
 
 VERSION = "1.6.5"
 #: exllamav3 decorates kernels with these at import; none of those kernels is called.
@@ -58,10 +58,13 @@ def installed() -> Iterator[ModuleType]:
         patch.setitem(sys.modules, "exllamav3_ext", _extension())
         try:
             import exllamav3
+            from exllamav3.modules import sliding_attn
             from exllamav3.modules.attention_fn import dispatch
             from exllamav3.modules.gated_delta_net_fn import conv1d
 
             dispatch.attn_fns.insert(0, paged_attention)
+            dispatch._fns_qc.insert(0, quantised_stand_ins.attention_over(attend))
+            sliding_attn.paged_attn_triton_decode = sliding_attention
             conv1d.causal_conv1d_update_slotted_triton = recurrent_stand_ins.slotted_conv
             sys.modules["exllamav3.vendor.fla"] = recurrent_stand_ins.fla()
             yield exllamav3
@@ -202,7 +205,7 @@ def paged_kv_cache_update(
 
 def paged_attention(args: Any) -> torch.Tensor | None:
     """Attention over a paged fp16 cache, in fp32; None leaves the call to other functions."""
-    special = args.is_varlen() or args.is_swa() or args.non_causal_spans or args.softcap
+    special = args.is_varlen() or args.non_causal_spans or args.softcap
     if special or args.sinks is not None or not args.has_kv_cache():
         return None
     paged_kv_cache_update(
@@ -212,16 +215,65 @@ def paged_attention(args: Any) -> torch.Tensor | None:
     for row, length in enumerate(args.cache_seqlens.tolist()):
         slot = torch.arange(length + n)
         where = args.block_table[row, slot // size].long(), slot % size
-        visible = slot <= slot[length:, None] if args.causal else None
-        q, k, v = (
-            states.float().transpose(0, 1)[None]
-            for states in (args.q[row], args.k_cache[where], args.v_cache[where])
+        attended.append(attend(args, row, length, args.k_cache[where], args.v_cache[where]))
+    return torch.stack(attended).to(args.q.dtype)
+
+
+def sliding_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    pages: torch.Tensor,
+    lengths: torch.Tensor,
+    *,
+    causal: bool,
+    softmax_scale: float,
+    window_size: tuple[int, int],
+    softcap: float,
+    sinks: torch.Tensor | None,
+    max_kv_len: int,
+) -> torch.Tensor:
+    """Attention in a window over a ring of pages, which takes the new keys and values first."""
+    if softcap or sinks is not None:
+        raise NotImplementedError("Sliding attention with a cap or sinks has no CPU stand-in.")
+    paged_kv_cache_update(k, v, k_cache, v_cache, pages, lengths)
+    size, n, attended = k_cache.shape[1], q.shape[1], []
+    for row, length in enumerate(lengths.tolist()):
+        slot = torch.arange(length + n)
+        where = pages[row, slot // size].long(), slot % size
+        visible = seen(length, length + n, causal, window_size)
+        parts = (
+            part.float().transpose(0, 1)[None] for part in (q[row], k_cache[where], v_cache[where])
         )
         out = scaled_dot_product_attention(
-            q, k, v, attn_mask=visible, scale=args.sm_scale, enable_gqa=True
+            *parts, attn_mask=visible, scale=softmax_scale, enable_gqa=True
         )
         attended.append(out[0].transpose(0, 1))
-    return torch.stack(attended).to(args.q.dtype)
+    return torch.stack(attended).to(q.dtype)
+
+
+def seen(length: int, end: int, causal: bool, window: tuple[int, int]) -> torch.Tensor:
+    """Which keys the queries behind `length` tokens see; a window of -1 has no bounds."""
+    ahead = torch.arange(end) - torch.arange(length, end)[:, None]
+    bounded = window[0] >= 0
+    if causal or bounded:
+        behind = ahead <= (0 if causal else window[1])
+        return behind & (-ahead <= window[0]) if bounded else behind
+    return torch.ones_like(ahead, dtype=torch.bool)
+
+
+def attend(
+    args: Any, row: int, length: int, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """One text's new queries, behind `length` tokens, over all its keys and values."""
+    visible = seen(length, len(keys), args.causal, args.get_window_size())
+    q, k, v = (states.float().transpose(0, 1)[None] for states in (args.q[row], keys, values))
+    out = scaled_dot_product_attention(
+        q, k, v, attn_mask=visible, scale=args.sm_scale, enable_gqa=True
+    )
+    return out[0].transpose(0, 1)
 
 
 def deinterleave_qg(mixed: torch.Tensor, q: torch.Tensor, gate: torch.Tensor, width: int) -> None:
@@ -251,5 +303,6 @@ OPERATORS: tuple[Callable[..., Any], ...] = (
     mul_sigmoid_,
     exl3_moe_cpu_set_memops,
     *generator_stand_ins.OPERATORS,
+    *quantised_stand_ins.OPERATORS,
     *recurrent_stand_ins.OPERATORS,
 )

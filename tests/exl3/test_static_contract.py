@@ -27,6 +27,8 @@ ARGUMENTS = {
     ("model/model.py", "Model.from_config"): "config component",
     ("model/model.py", "Model.forward"): "input_ids params",
     ("model/model.py", "Model.prefill"): "input_ids params",
+    ("model/model.py", "Model.get_recurrent_layers"): "",
+    ("model/model.py", "Model.unload"): "",
     ("model/model.py", "Model.load_gen"): (
         "device reserve_per_device use_per_device max_chunk_size max_output_size draft_model "
         "progressbar"
@@ -55,6 +57,9 @@ ARGUMENTS = {
         "model cache tokenizer max_chunk_size draft_model draft_cache num_draft_tokens "
         "ngram_match_min dynamic_draft_tokens draft_confidence"
     ),
+    ("generator/generator.py", "Generator.close"): "",
+    ("modules/sliding_attn.py", "SWAState.rewind"): "num_tokens",
+    ("modules/sliding_attn.py", "SWAState.free"): "",
     ("generator/generator.py", "Generator.iterate_gen"): "results draft_tokens",
     ("generator/generator.py", "Generator.iterate_draftmodel_gen"): "results window",
     ("generator/generator.py", "Generator.iterate_draftmodel_mtp_gen"): "results window",
@@ -95,6 +100,9 @@ ATTRIBUTES = {
     ),
     ("modules/gated_delta_net.py", "GDNState.__init__"): "slot position last_history parity",
     ("modules/gated_delta_net.py", "GDNLayerState.__init__"): "module conv_state",
+    ("modules/sliding_attn.py", "SWALayerState.__init__"): "module",
+    ("modules/sliding_attn.py", "SWAState.__init__"): "position",
+    ("modules/mamba2.py", "Mamba2.__init__"): "conv_kernel_size",
     ("modules/gated_delta_net.py", "GatedDeltaNet.__init__"): "conv_kernel_size",
     ("architecture/dflash2.py", "DFlash2Model.__init__"): "selector",
     ("architecture/dflash2.py", "DFlash2Config.__init__"): (
@@ -188,3 +196,20 @@ def test_public_names() -> None:
 def test_the_sources_provide_for_turing() -> None:
     said = (root() / "exllamav3_ext" / "arch.cuh").read_text(encoding="utf-8")
     assert "sm_75" in said
+
+
+def test_architectures_with_rings_are_those_that_doctor_knows() -> None:
+    from specviz.doctor_target import RINGS
+
+    found = set()
+    for file in (root() / "architecture").glob("*.py"):
+        nodes = list(ast.walk(tree(f"architecture/{file.name}")))
+        if any(isinstance(node, ast.Name) and node.id == "SlidingAttention" for node in nodes):
+            found |= {
+                str(node.value.value)
+                for node in nodes
+                if isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Constant)
+                and any(getattr(name, "id", "") == "arch_string" for name in node.targets)
+            }
+    assert {name for name in found if "DFlash" not in name} == RINGS

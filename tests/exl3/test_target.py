@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.analysis.serving.model_shape import model_shape
 from specviz.campaign import capture
 from specviz.drafters.oracle import Oracle
 from specviz.engine.certificate import plain_decode
 from specviz.engine.loop import generate
 from specviz.engine.observe import row_stats
 from specviz.engine.protocols import FINAL, Draft
+from specviz.exl3.folders import read_config
+from specviz.exl3.load import assemble
 from specviz.policies import FixedK
 from specviz.targets.exl3_cache import PAGE, Pages, Recurrent
 from tests.contract.target_contract import TargetContract
@@ -53,12 +56,12 @@ class TestHybrid(TargetContract):
         return workshop.load("hybrid", "mtp")[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "draft", "tolerance"), [("llama", None, 1e-2), ("hybrid", "mtp", 3e-2)]
-)
+@pytest.mark.parametrize(("name", "draft"), [("llama", None), ("hybrid", "mtp")])
 def test_entropies_and_taps_are_those_of_transformers(
-    workshop: Workshop, name: str, draft: str | None, tolerance: float
+    workshop: Workshop, name: str, draft: str | None
 ) -> None:
+    """Measured gaps: 0.005 at most, for a hybrid too; half of it is bf16 behind its convolution."""
+    tolerance = 1e-2
     target, reference = workshop.load(name, draft)[0], workshop.model(name)
     ids = target.codec.encode(PROMPT)
     text = [*ids, *plain_decode(target, ids, NEW)]
@@ -74,6 +77,13 @@ def test_entropies_and_taps_are_those_of_transformers(
     entropy = row_stats(theirs.logits[0, :, : target.vocab_size]).entropy
     assert 1 < entropy.mean() < 4  # neither flat nor certain
     assert np.abs(ours - entropy).max() < tolerance
+    target.prefill(text[:10])  # and round by round, a state of recurrent layers carried along
+    verified: list[float] = []
+    for at in range(10, len(text) - 4, 4):
+        rows = target.verify(Draft.chain(text[at], text[at + 1 : at + 5]))
+        target.commit(range(3))
+        verified.extend(row_stats(rows.logits).entropy[:4])
+    assert np.abs(np.array(verified) - entropy[10 : 10 + len(verified)]).max() < tolerance
 
 
 @pytest.mark.parametrize(("name", "draft"), [("llama", None), ("hybrid", "mtp")])
@@ -146,6 +156,20 @@ def test_the_longest_draft_can_be_undone_and_interrupted(
     assert float((after - alone).abs().max()) < TestHybrid.tolerance
 
 
+def test_a_prompt_that_was_not_read_to_its_end_is_none(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = workshop.load("hybrid", "mtp")[0]
+    before = target.prefill([5, 6, 7]).logits.clone()
+    with monkeypatch.context() as patch:
+        patch.setattr(target.model.modules[-3], "forward", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            target.prefill([8, 9, 10])
+    with pytest.raises(RuntimeError, match="prefill a prompt first"):
+        target.verify(Draft(5))
+    assert torch.equal(target.prefill([5, 6, 7]).logits, before)
+
+
 def _interrupted(*args: Any, **options: Any) -> None:
     raise KeyboardInterrupt
 
@@ -171,13 +195,60 @@ def test_what_cannot_be_used_is_refused(workshop: Workshop) -> None:
 
     class Sliding:
         caps: dict[str, bool] = {"recurrent_states": True}  # noqa: RUF012
+        max_history = 16
         recurrent_state_cls = type("SWAState", (), {})
         recurrent_layers: dict[int, Any] = {  # noqa: RUF012
-            0: type("SWALayerState", (), {"storage_size": lambda self: 0})()
+            0: type("SWALayerState", (), {"storage_size": lambda self: 0, "module": None})()
         }
 
     with pytest.raises(ValueError, match="SWALayerState"):
         Recurrent(Sliding, Sliding, "a model with windows").start()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (RuntimeError("Insufficient VRAM in split for model and cache"), MemoryError),
+        (torch.OutOfMemoryError("CUDA out of memory"), MemoryError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+    ids=lambda value: getattr(value, "__name__", repr(value))[:20],
+)
+def test_a_load_that_fails_gives_its_memory_back(
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    becomes: type[BaseException],
+    number: int,
+) -> None:
+    library, loaded = workshop.library, []
+    target, drafter = workshop.load("llama", "dflash2")
+    whole = library.Model.load
+
+    def load(self: Any, **options: Any) -> None:
+        loaded.append(self)
+        whole(self, **options)
+        if len(loaded) == number:  # the drafter is loaded first, then the target
+            raise error
+
+    for each in (target, drafter):
+        monkeypatch.setattr(type(each.model), "load", load)
+    with pytest.raises(becomes) as told:
+        assemble(
+            library,
+            workshop.path("llama"),
+            workshop.path("dflash2"),
+            placing={"device": "cpu"},
+            reader="python",
+        )
+    if becomes is MemoryError:
+        assert "llama does not fit on the GPUs with a cache of 1,024 tokens" in str(told.value)
+    assert len(loaded) == number
+    for model in loaded:
+        caches = [reference() for reference in model.cache_weakrefs.values()]
+        assert not any(cache.initialized for cache in caches if cache is not None)
+        assert all(module.device is None for module in model.modules)
 
 
 def test_pages_of_a_kept_branch_are_exchanged_not_lost() -> None:
@@ -202,3 +273,43 @@ def test_an_operator_without_a_stand_in_names_itself(workshop: Workshop) -> None
         sys.modules["exllamav3_ext"].exl3_gemm()
     with pytest.raises(RuntimeError, match="already imported"), installed():
         pass
+
+
+@pytest.mark.parametrize("name", ["llama", "hybrid"])
+def test_the_planner_counts_what_the_library_takes(workshop: Workshop, name: str) -> None:
+    target = workshop.load(name, "mtp" if name == "hybrid" else None)[0]
+    shape = model_shape(read_config(workshop.path(name)))
+    target.prefill(target.codec.encode(PROMPT))
+    memory = target.memory()
+    recurrent = shape.attends.count(False)
+    assert memory["recurrent_bytes"] == recurrent * (shape.recurrent_bytes(16) if recurrent else 0)
+    per_token = memory["peak_cache_bytes"] / memory["peak_slots"]
+    kv = shape.kv(2.0)
+    assert kv is not None
+    assert per_token == kv.bytes_per_token
+    weights = sum(
+        parameter.numel()
+        for part, parameter in workshop.model(name).named_parameters()
+        if "visual" not in part and parameter.dim() > 1
+    )
+    assert shape.params == weights
+
+
+@pytest.mark.parametrize("drafted", range(11, 16))
+def test_a_verification_that_was_not_committed_leaves_nothing_behind(
+    workshop: Workshop, drafted: int
+) -> None:
+    """Of every length: a long one's inputs reach the convolution's window in the library's ring."""
+    target = workshop.load("hybrid", "mtp")[0]
+    text = np.random.default_rng(drafted).integers(0, target.vocab_size, 60).tolist()
+    target.prefill(text[:20])
+    first = target.verify(Draft.chain(text[20], text[21:24])).logits.clone()
+    for _ in range(2):
+        target.verify(Draft.chain(text[40], text[41 : 41 + drafted]))
+    again = target.verify(Draft.chain(text[20], text[21:24])).logits
+    assert torch.equal(first, again)
+    target.verify(Draft.chain(text[40], text[41 : 41 + drafted]))
+    target.commit(range(drafted))
+    after = target.verify(Draft(text[5])).logits[0].float()
+    alone = target.prefill([*text[:20], *text[40 : 41 + drafted], text[5]]).logits[0].float()
+    assert float((after - alone).abs().max()) < TestHybrid.tolerance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ import pytest
 
 from specviz.doctor_report import doctor
 from specviz.exl3.checks import gpus, why_not
+from tests.gpu.report import Seen
 
-_SEEN: dict[str, dict[str, Any]] = {}
+_SEEN = Seen()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    reason = None if gpus() else "no CUDA GPU that torch sees: what runs on a GPU is not verified"
+    reason = None if gpus() else "no CUDA GPU that torch sees"
     for item in items:
         if here in item.path.parents and reason:
             item.add_marker(pytest.mark.skip(reason=reason))
@@ -30,36 +30,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def note(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What a test measured: it goes into the report."""
-    return _SEEN.setdefault(request.node.nodeid, {"measured": {}})["measured"]
+    return _SEEN.measured(request.node.nodeid)
 
 
 @pytest.fixture(scope="session")
 def folders() -> tuple[Path, str | None]:
     """The EXL3 target and its drafter, named by EXL3_TARGET and EXL3_DRAFT (a folder, or mtp)."""
-    if why_not() is not None:
-        pytest.skip(str(why_not()))
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
     target = os.environ.get("EXL3_TARGET")
     if not target:
         pytest.skip("EXL3_TARGET names no folder of an EXL3 model")
-    return Path(target), os.environ.get("EXL3_DRAFT")
+    return Path(target), os.environ.get("EXL3_DRAFT") or None
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     outcome = yield
-    report = outcome.get_result()
-    if report.when == "call" or report.outcome == "skipped":
-        entry = _SEEN.setdefault(item.nodeid, {"measured": {}})
-        entry["outcome"], entry["seconds"] = report.outcome, round(report.duration, 2)
-        if report.outcome != "passed":
-            entry["said"] = str(report.longrepr)[-2000:]
+    if Path(__file__).parent in item.path.parents:
+        _SEEN.add(item.nodeid, outcome.get_result())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     where = session.config.getoption("gpu_report", None)
     if where:
-        file = Path(where)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        written = {"machine": doctor().to_dict(), "tests": _SEEN}
-        file.write_text(json.dumps(written, indent=2, default=str) + "\n", encoding="utf-8")
-        print(f"\ngpu report: {file} (attach it to an issue)")
+        _SEEN.write(Path(where), doctor().to_dict())
+        print(f"\n{_SEEN.sentence()} Report: {where}")

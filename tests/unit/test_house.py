@@ -29,8 +29,12 @@ ENTRANCES = (
     "specviz.doctor_target",
     "specviz.exl3",
     "specviz.exl3.checks",
+    "specviz.exl3.folders",
+    "specviz.exl3.images",
     "specviz.exl3.load",
     "specviz.exl3.observe",
+    "specviz.exl3.pairs",
+    "specviz.exl3.placing",
     "specviz.exl3.recorder",
 )
 #: Reading rooms from the street inwards: a room imports from its own or a later one only.
@@ -89,9 +93,16 @@ def test_the_engine_knows_no_plot(name: str) -> None:
 
 
 def test_the_engine_wing_has_its_own_order() -> None:
-    """zoo and campaign above drafters above targets above engine."""
-    order = ["specviz.engine", "specviz.targets", "specviz.drafters"]
-    above = ("specviz.zoo", "specviz.campaign", "specviz.trials", "specviz.cli")
+    """Entrances above exl3 above drafters above targets above engine."""
+    order = ["specviz.engine", "specviz.targets", "specviz.drafters", "specviz.exl3"]
+    above = (
+        "specviz.zoo",
+        "specviz.campaign",
+        "specviz.trials",
+        "specviz.cli",
+        "specviz.doctor_report",
+        "specviz.doctor_target",
+    )
     for name in MODULES:
         place = next((i for i, wing in enumerate(order) if name.startswith(wing)), None)
         if place is None:

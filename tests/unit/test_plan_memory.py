@@ -42,8 +42,8 @@ def test_the_27b_case_by_hand() -> None:
     # Keys and values of 16 layers: 2 x 4 heads x 256 x 2 bytes a token and layer.
     per_token = 16 * 2 * 4 * 256 * 2
     state = 2 * 48 * 128 * 128 * 2  # two rows of fp16
-    ring = channels * (4 + 16) * 2  # the convolution's window and 16 rows to step back
-    staged = 17 * (channels * 2 + 48 * 2 + 48 * 4)
+    ring = channels * (4 + 4 + 16) * 2  # the convolution's window, twice, and 16 rows to undo
+    staged = (1 + 4 + 16) * (channels * 2 + 48 * 2 + 48 * 4)
     recurrent = 48 * 2 * (state + ring + staged)  # two sequences
     cache = per_token * (8192 + 15) + recurrent
     assert sum(gpu.cache for gpu in plan.gpus) == pytest.approx(cache)

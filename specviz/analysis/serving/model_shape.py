@@ -59,13 +59,14 @@ class ModelShape:
     def recurrent_bytes(self, rows: int, sequences: int = 2) -> float:
         """One Gated DeltaNet layer's state in exllamav3, with room to step `rows` tokens back.
 
-        Two fp16 rows of state, a bf16 ring of the convolution's inputs, and staged inputs.
+        Two fp16 rows of state, a bf16 ring of the convolution's inputs, and staged inputs. The
+        ring has the rows behind the convolution's window, so that a pass can be undone whole.
         """
         k_heads, v_heads, k_width, v_width, conv = self.linear
-        channels = 2 * k_heads * k_width + v_heads * v_width
+        channels, history = 2 * k_heads * k_width + v_heads * v_width, conv + rows
         state = 2 * v_heads * k_width * v_width * 2
-        ring = channels * (conv + rows) * 2
-        staged = (rows + 1) * (channels * 2 + v_heads * 2 + v_heads * 4)
+        ring = channels * (conv + history) * 2
+        staged = (history + 1) * (channels * 2 + v_heads * 2 + v_heads * 4)
         return float(sequences * (state + ring + staged))
 
 
