@@ -15,7 +15,7 @@ import pyarrow as pa
 from specviz.engine.acceptance import SampleMatch
 from specviz.engine.inputs import check_prompt
 from specviz.engine.observe import concatenate
-from specviz.engine.record import positions_table, sequences_table, trace_meta
+from specviz.engine.record import positions_table, sequences_table, trace_meta, vocabulary_table
 from specviz.engine.sampling import Sampling
 from specviz.exl3.recorder import Watched, recorder
 from specviz.prompt_set import Prompt, prompt_seed
@@ -255,7 +255,8 @@ def _trace(
         sampling=dataclasses.asdict(sampling),
         acceptance="greedy" if sampling.greedy else SampleMatch.name,
     )
-    parts: dict[str, list[pa.Table]] = {"sequences": [], "positions": [], "rounds": [], "rows": []}
+    kinds = ("sequences", "positions", "rounds", "rows", "vocabulary")
+    parts: dict[str, list[pa.Table]] = {table: [] for table in kinds}
     for seq, (prompt, (ids, rounds, last)) in enumerate(zip(asked, done, strict=True)):
         tokens = [token for each in rounds for token in each.tokens]
         ended = last.get("eos_reason") == "stop_token"
@@ -283,6 +284,8 @@ def _trace(
         parts["positions"].append(
             positions_table(seq, tokens, stats, logp, rank, target.codec, sampled)
         )
+        named = {*stats.top_ids.ravel().tolist(), *(t for each in rounds for t in each.draft)}
+        parts["vocabulary"].append(vocabulary_table(seq, named, tokens, target.codec))
         parts["rounds"].append(_rounds(seq, rounds, name, policy, "eos" if ended else "limit"))
         parts["rows"].append(_rows(seq, rounds))
     return Trace(meta, {table: pa.concat_tables(made) for table, made in parts.items()})

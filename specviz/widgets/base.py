@@ -239,7 +239,9 @@ class Widget:
     @cached_property
     def view(self) -> ipywidgets.VBox:
         """The whole, as an ipywidget to put into boxes and tabs; made when first asked for."""
-        box = ipywidgets.VBox(self.parts(), layout=ipywidgets.Layout(width="100%"))
+        # Room at the right: the margins of what is inside would else push its border out of sight.
+        layout = ipywidgets.Layout(width="100%", padding="0 10px 0 0")
+        box = ipywidgets.VBox(self.parts(), layout=layout)
         box.add_class("specviz-widget")
         return box
 
