@@ -8,7 +8,8 @@ TORCH_INDEX ?=
 PY := .venv/bin/python
 # Two processes of one thread each: small models gain little from a second thread.
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Byte-compiling all of torch takes longer than importing what is used of it.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 .PHONY: help demo test test-all test-gpu lab bench lint clean
 
