@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.figures.theme import LEGEND_BELOW, bars, counts, faint, need, records, titled
+from specviz.figures.theme import LEGEND_BELOW, bars, composed, counts, faint, need, records
 from specviz.markup import counted, escape, number
 
 _SIDES = {
@@ -47,7 +47,9 @@ def plot_bounds(
     """
     if not panels:
         raise ValueError("There is no panel to draw: give the bounds of at least one setting.")
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
     seen: set[str] = set()
     heights = {title: len(table) for title, table in panels.items()}
     rows, layout = sum(heights.values()), dict[str, Any]()
@@ -63,40 +65,45 @@ def plot_bounds(
             part = part[part["side"] == side]
             if part.empty:
                 continue
-            figure.add_scatter(
-                x=part["value"],
-                y=part.index,
-                mode="markers+text",
-                text=[number(float(v)) for v in part["value"]],
-                textposition="top center",
-                textfont={"size": 11},
-                marker={
-                    "symbol": [shape + "-open" * (h == "model") for h in part["holds"]],
-                    "size": 11,
-                    "color": colour,
-                    "line": {"width": 2, "color": colour},
-                },
-                error_x=bars(part["value"], part["low"], part["high"], colour),
-                name=name,
-                legendgroup=side,
-                showlegend=side not in seen,
-                customdata=[_tooltip(row) for row in records(part)],
-                hovertemplate="%{x:.3g}<br>%{customdata}<extra></extra>",
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
+            data.append(
+                {
+                    "type": "scatter",
+                    "x": part["value"],
+                    "y": part.index,
+                    "mode": "markers+text",
+                    "text": [number(float(v)) for v in part["value"]],
+                    "textposition": "top center",
+                    "textfont": {"size": 11},
+                    "marker": {
+                        "symbol": [shape + "-open" * (h == "model") for h in part["holds"]],
+                        "size": 11,
+                        "color": colour,
+                        "line": {"width": 2, "color": colour},
+                    },
+                    "error_x": bars(part["value"], part["low"], part["high"], colour),
+                    "name": name,
+                    "legendgroup": side,
+                    "showlegend": side not in seen,
+                    "customdata": [_tooltip(row) for row in records(part)],
+                    "hovertemplate": "%{x:.3g}<br>%{customdata}<extra></extra>",
+                    "xaxis": f"x{axis}",
+                    "yaxis": f"y{axis}",
+                }
             )
             seen.add(side)
         for row in records(table[table["side"] == "measured"]):
-            figure.add_shape(
-                type="line",
-                xref=f"x{axis}",
-                yref=f"y{axis} domain",
-                x0=row["value"],
-                x1=row["value"],
-                y0=0,
-                y1=1,
-                line={"color": faint(_SIDES["measured"][0], 0.5), "width": 2},
-                layer="below",
+            shapes.append(
+                {
+                    "type": "line",
+                    "xref": f"x{axis}",
+                    "yref": f"y{axis} domain",
+                    "x0": row["value"],
+                    "x1": row["value"],
+                    "y0": 0,
+                    "y1": 1,
+                    "line": {"color": faint(_SIDES["measured"][0], 0.5), "width": 2},
+                    "layer": "below",
+                }
             )
         bottom = max(top - room * len(table), 0.0)
         layout |= {
@@ -109,23 +116,23 @@ def plot_bounds(
                 "anchor": f"x{axis}",
             },
         }
-        figure.add_annotation(
-            text=f"<b>{escape(title)}</b>",
-            xref="paper",
-            yref="paper",
-            x=0,
-            y=top,
-            xanchor="left",
-            yanchor="bottom",
-            showarrow=False,
+        notes.append(
+            {
+                "text": f"<b>{escape(title)}</b>",
+                "xref": "paper",
+                "yref": "paper",
+                "x": 0,
+                "y": top,
+                "xanchor": "left",
+                "yanchor": "bottom",
+                "showarrow": False,
+            }
         )
         top = bottom - gap
-    figure.update_layout(**layout)
-    titled(figure, _finding(panels))
-    above = figure.layout.margin.t + 18
-    return figure.update_layout(
-        legend=LEGEND_BELOW, margin_b=112, margin_t=above, height=above + 112 + inside
-    )
+    layout |= {"shapes": shapes, "annotations": notes, "legend": LEGEND_BELOW}
+    figure = composed(data, _finding(panels), layout, above=18, below=112)
+    figure.layout.height = figure.layout.margin.t + 112 + inside
+    return figure
 
 
 def _name(row: Mapping[str, object]) -> str:

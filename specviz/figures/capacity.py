@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -10,11 +12,11 @@ from specviz.figures.theme import (
     LEGEND_BELOW,
     bars,
     colours,
+    composed,
     counts,
     need,
     records,
     symbols,
-    titled,
 )
 from specviz.markup import escape, number
 
@@ -65,40 +67,49 @@ def plot_capacity(
     need(table, columns, "specviz.capacity")
     kinds = [str(kind) for kind in table["content_type"]]
     tint, mark = colours([k for k in kinds if k != _MIX]), symbols(kinds)
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []
     for place, row in enumerate(records(table)):
         kind = str(row["content_type"])
         colour = INK if kind == _MIX else tint[kind]
         for value, scale, axis in (("tokens_per_second", 1, "x"), ("latency_p95", 1000, "x2")):
             at, low, high = (scale * float(row[value + end]) for end in ("", "_low", "_high"))
-            figure.add_scatter(
-                x=[at],
-                y=[place],
-                mode="markers",
-                marker={
-                    "symbol": "star" if kind == _MIX else mark[kind],
-                    "size": 16 if kind == _MIX else 10,
-                    "color": colour,
-                },
-                error_x=bars([at], [low], [high], colour),
-                showlegend=False,
-                customdata=[f"{escape(kind)}: {number(low)} to {number(high)}<br>{counts(row)}"],
-                hovertemplate="%{x:.3g}<br>%{customdata}<extra></extra>",
-                xaxis=axis,
+            data.append(
+                {
+                    "type": "scatter",
+                    "x": [at],
+                    "y": [place],
+                    "mode": "markers",
+                    "marker": {
+                        "symbol": "star" if kind == _MIX else mark[kind],
+                        "size": 16 if kind == _MIX else 10,
+                        "color": colour,
+                    },
+                    "error_x": bars([at], [low], [high], colour),
+                    "showlegend": False,
+                    "customdata": [
+                        f"{escape(kind)}: {number(low)} to {number(high)}<br>{counts(row)}"
+                    ],
+                    "hovertemplate": "%{x:.3g}<br>%{customdata}<extra></extra>",
+                    "xaxis": axis,
+                }
             )
     lines = [("x", 1 / plain, "dot"), ("x2", 1000 * plain, "dot")]
     lines += [("x", speed, "dash")] if speed else []
     lines += [("x2", 1000 * wait, "dash")] if wait else []
     first = {dash: i for i, (_, _, dash) in reversed([*enumerate(lines)])}  # named once
-    figure.update_layout(
-        xaxis={"domain": [0, 0.47], "title": "modelled tokens per second", "rangemode": "tozero"},
-        xaxis2={
+    layout: dict[str, Any] = {
+        "xaxis": {
+            "domain": [0, 0.47],
+            "title": "modelled tokens per second",
+            "rangemode": "tozero",
+        },
+        "xaxis2": {
             "domain": [0.53, 1],
             "title": "ms per token that 95 % of tokens keep to",
             "rangemode": "tozero",
             "anchor": "y",
         },
-        yaxis={
+        "yaxis": {
             "tickvals": list(range(len(kinds))),
             "ticktext": [
                 f"{escape(kind)}, {100 * share:.0f} %" if kind != _MIX else "<b>the mix</b>"
@@ -106,7 +117,7 @@ def plot_capacity(
             ],
             "range": [len(kinds) - 0.4, -0.6],
         },
-        shapes=[
+        "shapes": [
             {
                 "type": "line",
                 "xref": axis,
@@ -121,11 +132,11 @@ def plot_capacity(
             }
             for i, (axis, at, dash) in enumerate(lines)
         ],
-        showlegend=True,
-    )
-    titled(figure, _finding(records(table)[-1], cost))
+        "showlegend": True,
+    }
     height = max(310, 200 + 34 * len(kinds))
-    return figure.update_layout(legend=LEGEND_BELOW, margin_b=78, height=height)
+    layout |= {"legend": LEGEND_BELOW, "height": height}
+    return composed(data, _finding(records(table)[-1], cost), layout, below=78)
 
 
 def _finding(mix: dict[str, object], cost: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -13,11 +15,11 @@ from specviz.figures.theme import (
     band,
     bars,
     colours,
+    composed,
     counts,
     need,
     records,
     symbols,
-    titled,
 )
 from specviz.markup import counted, escape, number
 
@@ -60,69 +62,86 @@ def plot_drafter_race(
     tint, mark = colours(drafters), symbols(drafters)
     rest = lengths[(lengths["content_type"] != kind) & (lengths["content_type"] != "all")]
     rest = rest[rest["drafter"].isin(drafters)]
-    figure = go.Figure()
-    figure.add_scatter(
-        x=rest["tokens_per_round"].tolist(),
-        y=[drafters.index(str(name)) for name in rest["drafter"]],
-        mode="markers",
-        marker={"symbol": "line-ns-open", "size": 12, "color": "rgba(128,128,128,0.8)"},
-        name="grey ticks: " + ("each kind of text" if kind == "all" else "other kinds of text"),
-        showlegend=len(rest) > 0,
-        customdata=[f"{escape(row['content_type'])}<br>{counts(row)}" for row in records(rest)],
-        hovertemplate="%{x:.3g} tokens per round, %{customdata}<extra></extra>",
+    data: list[dict[str, Any]] = []
+    data.append(
+        {
+            "type": "scatter",
+            "x": rest["tokens_per_round"].tolist(),
+            "y": [drafters.index(str(name)) for name in rest["drafter"]],
+            "mode": "markers",
+            "marker": {"symbol": "line-ns-open", "size": 12, "color": "rgba(128,128,128,0.8)"},
+            "name": "grey ticks: "
+            + ("each kind of text" if kind == "all" else "other kinds of text"),
+            "showlegend": len(rest) > 0,
+            "customdata": [
+                f"{escape(row['content_type'])}<br>{counts(row)}" for row in records(rest)
+            ],
+            "hovertemplate": "%{x:.3g} tokens per round, %{customdata}<extra></extra>",
+        }
     )
     for place, row in enumerate(records(mine)):
         name = str(row["drafter"])
         at, low, high = (float(row[end]) for end in ("tokens_per_round", "low", "high"))
-        figure.add_scatter(
-            x=[at],
-            y=[place],
-            mode="markers",
-            marker={"symbol": mark[name], "size": 11, "color": tint[name]},
-            error_x=bars([at], [low], [high], tint[name]),
-            name=escape(name),
-            legendgroup=escape(name),
-            showlegend=False,
-            customdata=[f"{number(row['low'])} to {number(row['high'])}; {counts(row)}"],
-            hovertemplate="%{x:.3g} tokens per round<br>%{customdata}",
+        data.append(
+            {
+                "type": "scatter",
+                "x": [at],
+                "y": [place],
+                "mode": "markers",
+                "marker": {"symbol": mark[name], "size": 11, "color": tint[name]},
+                "error_x": bars([at], [low], [high], tint[name]),
+                "name": escape(name),
+                "legendgroup": escape(name),
+                "showlegend": False,
+                "customdata": [f"{number(row['low'])} to {number(row['high'])}; {counts(row)}"],
+                "hovertemplate": "%{x:.3g} tokens per round<br>%{customdata}",
+            }
         )
         part = survival[survival["drafter"].astype(str) == name].sort_values("depth")
         if {"low", "high"} <= set(part) and len(drafters) <= _MOST_BANDS:
-            figure.add_trace(band(part, "depth", tint[name]).update(xaxis="x2", yaxis="y2"))
+            data.append(band(part, "depth", tint[name]) | {"xaxis": "x2", "yaxis": "y2"})
         risk = part["at_risk"] if "at_risk" in part else pd.Series(FEW, part.index)
-        figure.add_scatter(
-            x=part["depth"].tolist(),
-            y=part["survival"].tolist(),
-            mode="lines+markers",
-            line={"color": tint[name], "width": 2.2},
-            marker={"symbol": [mark[name] + "-open" * (n < FEW) for n in risk], "size": 7},
-            name=escape(name),
-            legendgroup=escape(name),
-            customdata=[
-                f"{100 * share:.1f} %<br>{counted(n, 'round')} reached it"
-                for share, n in zip(part["survival"], risk, strict=True)
-            ],
-            hovertemplate="depth %{x}: %{customdata}",
-            xaxis="x2",
-            yaxis="y2",
+        data.append(
+            {
+                "type": "scatter",
+                "x": part["depth"].tolist(),
+                "y": part["survival"].tolist(),
+                "mode": "lines+markers",
+                "line": {"color": tint[name], "width": 2.2},
+                "marker": {"symbol": [mark[name] + "-open" * (n < FEW) for n in risk], "size": 7},
+                "name": escape(name),
+                "legendgroup": escape(name),
+                "customdata": [
+                    f"{100 * share:.1f} %<br>{counted(n, 'round')} reached it"
+                    for share, n in zip(part["survival"], risk, strict=True)
+                ],
+                "hovertemplate": "depth %{x}: %{customdata}",
+                "xaxis": "x2",
+                "yaxis": "y2",
+            }
         )
-    figure.update_layout(
-        xaxis={"domain": [0, 0.45], "title": "tokens per round (bonus counted)"},
-        xaxis2={"domain": [0.56, 1], "title": "depth j in the draft", "dtick": 1, "anchor": "y2"},
-        yaxis={
+    layout: dict[str, Any] = {
+        "xaxis": {"domain": [0, 0.45], "title": "tokens per round (bonus counted)"},
+        "xaxis2": {
+            "domain": [0.56, 1],
+            "title": "depth j in the draft",
+            "dtick": 1,
+            "anchor": "y2",
+        },
+        "yaxis": {
             "tickvals": list(range(len(drafters))),
             "ticktext": [escape(name) for name in drafters],
             "range": [len(drafters) - 0.4, -0.6],
         },
-        yaxis2={
+        "yaxis2": {
             "title": "survival: P(accepted ≥ j)",
             **SHARES,
             "anchor": "x2",
         },
-    )
-    titled(figure, _finding(mine, kind, k))
+    }
     height = max(430, 190 + 30 * len(drafters))
-    return figure.update_layout(legend=LEGEND_BELOW, margin_b=92, height=height)
+    layout |= {"legend": LEGEND_BELOW, "height": height}
+    return composed(data, _finding(mine, kind, k), layout, below=92)
 
 
 def _finding(mine: pd.DataFrame, kind: str, k: int | None) -> str:

@@ -15,11 +15,11 @@ from specviz.figures.theme import (
     LEGEND_BELOW,
     band,
     colours,
+    composed,
     counts,
     need,
     records,
     symbols,
-    titled,
 )
 from specviz.markup import escape, number
 
@@ -101,7 +101,7 @@ def plot_k_choice(
     ):
         where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
         part = curve[["k", low, high]].set_axis(["k", "low", "high"], axis=1)
-        data.append(band(part, "k", tint).update(where))
+        data.append(band(part, "k", tint) | where)
         data.append(
             {
                 "type": "scatter",
@@ -146,39 +146,34 @@ def plot_k_choice(
     longest = int(curve["k"].max())
     ticks = 1 if longest <= 20 else 5
     title = {"text": "k (tokens drafted per round)"}
-    figure = go.Figure(
-        {
-            "data": data,
-            "layout": {
-                "xaxis": {"domain": [0, 0.47], "title": title, "dtick": ticks},
-                "xaxis2": {"domain": [0.55, 1], "title": title, "dtick": ticks, "anchor": "y2"},
-                "yaxis": {
-                    "title": {"text": "tokens per round (bonus counted)"},
-                    "range": [0.8, min(max(top, 2.2), longest + 1.2)],
-                },
-                "yaxis2": {
-                    "title": {"text": "modelled speed-up over plain decoding (x)"},
-                    "anchor": "x2",
-                },
-                "shapes": [
-                    _line("y2 domain", at, "x2"),
-                    _line("y domain", at, "x"),
-                    {
-                        "type": "line",
-                        "xref": "x2 domain",
-                        "x0": 0,
-                        "x1": 1,
-                        "yref": "y2",
-                        "y0": 1,
-                        "y1": 1,
-                        "line": {"color": INK, "width": 1.2, "dash": "dash"},
-                    },
-                ],
+    layout: dict[str, Any] = {
+        "xaxis": {"domain": [0, 0.47], "title": title, "dtick": ticks},
+        "xaxis2": {"domain": [0.55, 1], "title": title, "dtick": ticks, "anchor": "y2"},
+        "yaxis": {
+            "title": {"text": "tokens per round (bonus counted)"},
+            "range": [0.8, min(max(top, 2.2), longest + 1.2)],
+        },
+        "yaxis2": {
+            "title": {"text": "modelled speed-up over plain decoding (x)"},
+            "anchor": "x2",
+        },
+        "shapes": [
+            _line("y2 domain", at, "x2"),
+            _line("y domain", at, "x"),
+            {
+                "type": "line",
+                "xref": "x2 domain",
+                "x0": 0,
+                "x1": 1,
+                "yref": "y2",
+                "y0": 1,
+                "y1": 1,
+                "line": {"color": INK, "width": 1.2, "dash": "dash"},
             },
-        }
-    )
-    titled(figure, _finding(best, kind, drafter, cost))
-    return figure.update_layout(legend=LEGEND_BELOW, margin_b=92, height=440)
+        ],
+    }
+    layout |= {"legend": LEGEND_BELOW, "height": 440}
+    return composed(data, _finding(best, kind, drafter, cost), layout, below=92)
 
 
 def _thin(others: pd.DataFrame, value: str, axis: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,10 @@ from specviz.figures.theme import (
     LEGEND_BELOW,
     bars,
     colours,
+    composed,
     need,
     records,
     symbols,
-    titled,
 )
 from specviz.markup import counted, escape, number
 
@@ -69,57 +70,68 @@ def plot_lens_curve(
     need(points, ("t", "ebf", "accepted", "text"), "EntropyLens.own")
     kinds = list(dict.fromkeys(curve["content_type"]))
     tint, shape = colours(kinds), symbols(kinds)
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []
     for kind in kinds:
         part = curve[curve["content_type"] == kind]
         colour = tint[str(kind)]
-        figure.add_scatter(
-            x=part["ebf"],
-            y=part["accepted"],
-            error_y=bars(part["accepted"], part["low"], part["high"], colour)
-            if len(kinds) <= _BARRED
-            else None,
-            mode="lines+markers",
-            line={"color": colour, "width": 2},
-            marker={"color": colour, "size": 8, "symbol": shape[str(kind)]},
-            name=escape(kind),
-            customdata=[
-                f"{escape(kind)}<br>EBF near {number(r['ebf'])}: {number(r['accepted'])} accepted"
-                f" ({number(r['low'])} to {number(r['high'])})<br>"
-                f"{counted(r['n_anchors'], 'anchor')}, {counted(r['n_prompts'], 'prompt')}"
-                for r in records(part)
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
+        data.append(
+            {
+                "type": "scatter",
+                "x": part["ebf"],
+                "y": part["accepted"],
+                "error_y": bars(part["accepted"], part["low"], part["high"], colour)
+                if len(kinds) <= _BARRED
+                else None,
+                "mode": "lines+markers",
+                "line": {"color": colour, "width": 2},
+                "marker": {"color": colour, "size": 8, "symbol": shape[str(kind)]},
+                "name": escape(kind),
+                "customdata": [
+                    f"{escape(kind)}<br>EBF near {number(r['ebf'])}: "
+                    f"{number(r['accepted'])} accepted "
+                    f"({number(r['low'])} to {number(r['high'])})<br>"
+                    f"{counted(r['n_anchors'], 'anchor')}, {counted(r['n_prompts'], 'prompt')}"
+                    for r in records(part)
+                ],
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
         )
     rng = np.random.default_rng(0)  # points on whole numbers would hide each other
     lit = set(chosen)
     strong = [not lit or t in lit for t in points["t"]]
-    figure.add_scatter(
-        x=points["ebf"],
-        y=points["accepted"] + rng.uniform(-0.18, 0.18, len(points)),
-        mode="markers",
-        marker={
-            "size": [9 if lit and s else 7 for s in strong],
-            "color": INK,
-            "opacity": [0.85 if s else 0.15 for s in strong],
+    data.append(
+        {
+            "type": "scatter",
+            "x": points["ebf"],
+            "y": points["accepted"] + rng.uniform(-0.18, 0.18, len(points)),
+            "mode": "markers",
+            "marker": {
+                "size": [9 if lit and s else 7 for s in strong],
+                "color": INK,
+                "opacity": [0.85 if s else 0.15 for s in strong],
+            },
+            "name": "anchors of this text",
+            "customdata": [
+                f"y[{r['t']}] “{token_text(r['text'], 30)}”<br>EBF {number(r['ebf'])}, "
+                f"{r['accepted']} accepted"
+                for r in records(points)
+            ],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
+    )
+    layout = {
+        "xaxis": {
+            "type": "log",
+            "tickvals": _TICKS,
+            "ticktext": [f"{t:g}" for t in _TICKS],
+            "title": "EBF = exp(H) of the target, for the token after the anchor (log scale)",
         },
-        name="anchors of this text",
-        customdata=[
-            f"y[{r['t']}] “{token_text(r['text'], 30)}”<br>EBF {number(r['ebf'])}, "
-            f"{r['accepted']} accepted"
-            for r in records(points)
-        ],
-        hovertemplate="%{customdata}<extra></extra>",
-    )
-    titled(figure, _finding(curve, kinds, k, drafter))
-    figure.update_xaxes(
-        type="log",
-        tickvals=_TICKS,
-        ticktext=[f"{t:g}" for t in _TICKS],
-        title_text="EBF = exp(H) of the target, for the token after the anchor (log scale)",
-    )
-    figure.update_yaxes(title_text="accepted (bonus not counted)", range=[-0.4, k + 0.5])
-    return figure.update_layout(height=430, legend=LEGEND_BELOW, margin_b=96, dragmode="select")
+        "yaxis": {"title": "accepted (bonus not counted)", "range": [-0.4, k + 0.5]},
+        "height": 430,
+        "legend": LEGEND_BELOW,
+        "dragmode": "select",
+    }
+    return composed(data, _finding(curve, kinds, k, drafter), layout, below=96)
 
 
 def _finding(curve: pd.DataFrame, kinds: Sequence[object], k: int, drafter: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.kinds import text_of
-from specviz.figures.theme import INK, bars, counts, need, records, titled
+from specviz.figures.theme import INK, bars, composed, counts, need, records
 from specviz.markup import escape, number
 
 _MARK = "#0072B2"
@@ -46,39 +48,42 @@ def plot_policy_race(
         f"round (bonus counted)<br>{counts(row)}"
         for row in records(ranked)
     ]
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []
     for value, low, high, axis, form in (
         ("tokens_per_second", "tokens_per_second_low", "tokens_per_second_high", "x", ".3g"),
         ("regret", "regret_low", "regret_high", "x2", ".1f"),
     ):
         part = ranked[[value, low, high]] * (100 if value == "regret" else 1)  # in per cent
         end = " %" if value == "regret" else ""
-        figure.add_scatter(
-            x=part[value].tolist(),
-            y=place,
-            mode="markers",
-            marker={"symbol": hollow, "size": 10, "color": _MARK, "line": {"width": 2}},
-            error_x=bars(part[value], part[low], part[high], _MARK),
-            customdata=said,
-            hovertemplate=f"%{{x:{form}}}{end}<br>%{{customdata}}<extra></extra>",
-            showlegend=False,
-            xaxis=axis,
-            yaxis="y",
+        data.append(
+            {
+                "type": "scatter",
+                "x": part[value].tolist(),
+                "y": place,
+                "mode": "markers",
+                "marker": {"symbol": hollow, "size": 10, "color": _MARK, "line": {"width": 2}},
+                "error_x": bars(part[value], part[low], part[high], _MARK),
+                "customdata": said,
+                "hovertemplate": f"%{{x:{form}}}{end}<br>%{{customdata}}<extra></extra>",
+                "showlegend": False,
+                "xaxis": axis,
+                "yaxis": "y",
+            }
         )
-    figure.update_layout(
-        xaxis={"domain": [0, 0.48], "title": f"modelled {unit}", "rangemode": "tozero"},
-        xaxis2={
+    layout: dict[str, Any] = {
+        "xaxis": {"domain": [0, 0.48], "title": f"modelled {unit}", "rangemode": "tozero"},
+        "xaxis2": {
             "domain": [0.53, 1],
             "title": "more time than the oracle (regret)",
             "ticksuffix": " %",
             "anchor": "y",
         },
-        yaxis={
+        "yaxis": {
             "tickvals": place,
             "ticktext": [escape(name) for name in ranked["policy"]],
             "range": [len(ranked) - 0.4, -0.6],
         },
-        shapes=[
+        "shapes": [
             {
                 "type": "line",
                 "xref": "x2",
@@ -90,9 +95,9 @@ def plot_policy_race(
                 "line": {"color": INK, "width": 1.2, "dash": "dash"},
             }
         ],
-    )
-    titled(figure, _finding(ranked, kind))
-    return figure.update_layout(height=max(300, 170 + 30 * len(ranked)))
+    }
+    layout["height"] = max(300, 170 + 30 * len(ranked))
+    return composed(data, _finding(ranked, kind), layout)
 
 
 def _finding(ranked: pd.DataFrame, kind: str) -> str:

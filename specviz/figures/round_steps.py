@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.strip_heat import token_text
-from specviz.figures.theme import GRID, INK, ROLE_COLOURS, faint, titled
+from specviz.figures.theme import GRID, INK, ROLE_COLOURS, composed, faint
 from specviz.figures.tree_layout import edges, heights, labels, root_height
 from specviz.markup import number
 
@@ -129,14 +129,7 @@ def plot_round_chain(picture: RoundPicture, step: str, *, finding: str = "") -> 
         )
     if gone:
         board.note(m + 1, -0.62, "next anchor")
-    figure = board.figure(max(k, m + 1), finding)
-    labels = {"input": "inputs", "says": "the target<br>says next", "kept": "emitted"}
-    figure.update_yaxes(
-        range=[-0.95, 2.62],
-        tickvals=list(_ROWS.values()),
-        ticktext=[labels[name] for name in _ROWS],
-    )
-    return figure.update_layout(height=380)
+    return board.figure(max(k, m + 1), finding)
 
 
 def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> go.Figure:
@@ -167,72 +160,88 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
     size = max(360, min(620, int(24 * leaves) + 190))
     said = labels(nodes, height, 720, size - 170)
     colour = faint(_WRONG, 0.18) if gone else faint(_WRONG, 0.55) if shown else INK
-    figure = go.Figure([edges(nodes, height, rest, GRID)])
+    data = [edges(nodes, height, rest, GRID)]
     if shown:
-        figure.add_trace(edges(nodes, height, path, ROLE_COLOURS["accepted"], 3))
-    figure.add_scatter(
-        x=depth[rest],
-        y=height[rest],
-        mode="markers+text",
-        marker={
-            "size": 9,
-            "color": colour if at >= 1 else "rgba(0,0,0,0)",
-            "line": {"color": colour, "width": 1.5},
-        },
-        text=["" if gone else said[i] for i in rest],
-        textposition="top center",
-        textfont={"size": 11},
-        name="rejected: dropped from the cache" if gone else "node" if not shown else "rejected",
-        customdata=[_node(i, nodes.iloc[i]) for i in rest.tolist()],
-        hovertemplate="%{customdata}<extra></extra>",
+        data.append(edges(nodes, height, path, ROLE_COLOURS["accepted"], 3))
+    data.append(
+        {
+            "type": "scatter",
+            "x": depth[rest],
+            "y": height[rest],
+            "mode": "markers+text",
+            "marker": {
+                "size": 9,
+                "color": colour if at >= 1 else "rgba(0,0,0,0)",
+                "line": {"color": colour, "width": 1.5},
+            },
+            "text": ["" if gone else said[i] for i in rest],
+            "textposition": "top center",
+            "textfont": {"size": 11},
+            "name": "rejected: dropped from the cache"
+            if gone
+            else "node"
+            if not shown
+            else "rejected",
+            "customdata": [_node(i, nodes.iloc[i]) for i in rest.tolist()],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
     )
     way = [(0.0, root), *((float(depth[i]), float(height[i])) for i in path)]
-    figure.add_scatter(
-        x=[x for x, _ in way[1:]] if shown else [],
-        y=[y for _, y in way[1:]] if shown else [],
-        mode="markers",
-        marker={"size": 14, "color": ROLE_COLOURS["accepted"]},
-        name="accepted path",
-        showlegend=shown and bool(path),
-        customdata=[_node(i, nodes.iloc[i]) for i in path],
-        hovertemplate="%{customdata}<extra></extra>",
+    data.append(
+        {
+            "type": "scatter",
+            "x": [x for x, _ in way[1:]] if shown else [],
+            "y": [y for _, y in way[1:]] if shown else [],
+            "mode": "markers",
+            "marker": {"size": 14, "color": ROLE_COLOURS["accepted"]},
+            "name": "accepted path",
+            "showlegend": shown and bool(path),
+            "customdata": [_node(i, nodes.iloc[i]) for i in path],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
     )
-    figure.add_scatter(
-        x=[0],
-        y=[root],
-        mode="markers",
-        marker={"size": 13, "symbol": "square", "color": INK},
-        name="anchor",
-        customdata=[token_text(picture.anchor, 40)],
-        hovertemplate="%{customdata}<extra></extra>",
+    data.append(
+        {
+            "type": "scatter",
+            "x": [0],
+            "y": [root],
+            "mode": "markers",
+            "marker": {"size": 13, "symbol": "square", "color": INK},
+            "name": "anchor",
+            "customdata": [token_text(picture.anchor, 40)],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
     )
     own = (way[-1][0] + 1, way[-1][1])
-    figure.add_scatter(
-        x=[own[0]] if at >= 3 else [],
-        y=[own[1]] if at >= 3 else [],
-        mode="markers",
-        marker={"size": 16, "symbol": "star", "color": ROLE_COLOURS[picture.closing]},
-        name="bonus token" if picture.closing == "bonus" else "the target's own token",
-        hovertemplate=f"{token_text(picture.emitted[-1], 40)}<extra></extra>".replace("%", "%%"),
+    data.append(
+        {
+            "type": "scatter",
+            "x": [own[0]] if at >= 3 else [],
+            "y": [own[1]] if at >= 3 else [],
+            "mode": "markers",
+            "marker": {"size": 16, "symbol": "star", "color": ROLE_COLOURS[picture.closing]},
+            "name": "bonus token" if picture.closing == "bonus" else "the target's own token",
+            "hovertemplate": f"{token_text(picture.emitted[-1], 40)}<extra></extra>".replace(
+                "%", "%%"
+            ),
+        }
     )
     texts = [picture.anchor, *(picture.emitted[:-1] if shown else [])]
-    for (x, y), text in zip(way, texts, strict=False):
-        _label(figure, x, y, text)
-    if at >= 3:
-        _label(figure, *own, picture.emitted[-1])
-    titled(figure, finding)
-    figure.update_xaxes(
-        title_text="depth in the tree (tokens after the anchor)",
-        range=[-0.6, max([*depth, int(own[0])]) + 0.8],
-        dtick=1,
-        zeroline=False,
-    )
-    figure.update_yaxes(visible=False, range=[leaves + 0.7, -1.6])
-    return figure.update_layout(
-        height=size,
-        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
-        margin_t=figure.layout.margin.t + 26,
-    )
+    notes = [_label(x, y, text) for (x, y), text in zip(way, texts, strict=False)]
+    notes += [_label(*own, picture.emitted[-1])] if at >= 3 else []
+    layout = {
+        "xaxis": {
+            "title": "depth in the tree (tokens after the anchor)",
+            "range": [-0.6, max([*depth, int(own[0])]) + 0.8],
+            "dtick": 1,
+            "zeroline": False,
+        },
+        "yaxis": {"visible": False, "range": [leaves + 0.7, -1.6]},
+        "annotations": notes,
+        "height": size,
+        "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
+    }
+    return composed(data, finding, layout, above=26)
 
 
 def _node(number_: int, row: pd.Series) -> str:
@@ -252,17 +261,17 @@ def _short(value: float) -> str:
     return "–" if math.isnan(value) else number(value, 2)
 
 
-def _label(figure: go.Figure, x: float, y: float, text: str) -> None:
-    figure.add_annotation(
-        x=x,
-        y=y,
-        text=token_text(text, 12),
-        showarrow=False,
-        yshift=17,
-        font={"family": _MONO, "size": 12},
-        bgcolor="rgba(127,127,127,0.16)",
-        borderpad=1,
-    )
+def _label(x: float, y: float, text: str) -> dict[str, object]:
+    return {
+        "x": x,
+        "y": y,
+        "text": token_text(text, 12),
+        "showarrow": False,
+        "yshift": 17,
+        "font": {"family": _MONO, "size": 12},
+        "bgcolor": "rgba(127,127,127,0.16)",
+        "borderpad": 1,
+    }
 
 
 class _Board:
@@ -324,25 +333,34 @@ class _Board:
         )
 
     def figure(self, columns: int, finding: str) -> go.Figure:
-        figure = go.Figure(
-            go.Scatter(
-                x=[p[0] for p in self.points],
-                y=[p[1] for p in self.points],
-                customdata=[p[2] for p in self.points],
-                mode="markers",
-                marker={"size": 34, "symbol": "square", "opacity": 0},
-                hovertemplate="%{customdata}<extra></extra>",
-                showlegend=False,
-            )
-        )
-        titled(figure, finding)
-        figure.update_layout(shapes=self.shapes, annotations=self.notes)
-        figure.update_xaxes(
-            range=[-0.6, max(columns, 5) + 0.5],
-            tickvals=list(range(columns + 1)),
-            ticktext=["a", *(f"a+{j}" for j in range(1, columns + 1))],
-            title_text="place in the output",
-            showgrid=False,
-            zeroline=False,
-        )
-        return figure.update_yaxes(showgrid=False, zeroline=False)
+        data = {
+            "type": "scatter",
+            "x": [p[0] for p in self.points],
+            "y": [p[1] for p in self.points],
+            "customdata": [p[2] for p in self.points],
+            "mode": "markers",
+            "marker": {"size": 34, "symbol": "square", "opacity": 0},
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "showlegend": False,
+        }
+        plain = {"showgrid": False, "zeroline": False}
+        names = {"input": "inputs", "says": "the target<br>says next", "kept": "emitted"}
+        layout = {
+            "shapes": self.shapes,
+            "annotations": self.notes,
+            "xaxis": plain
+            | {
+                "range": [-0.6, max(columns, 5) + 0.5],
+                "tickvals": list(range(columns + 1)),
+                "ticktext": ["a", *(f"a+{j}" for j in range(1, columns + 1))],
+                "title": "place in the output",
+            },
+            "yaxis": plain
+            | {
+                "range": [-0.95, 2.62],
+                "tickvals": list(_ROWS.values()),
+                "ticktext": [names[name] for name in _ROWS],
+            },
+            "height": 380,
+        }
+        return composed([data], finding, layout)

@@ -141,6 +141,25 @@ def titled(figure: go.Figure, finding: str, width: int = 84) -> go.Figure:
     return figure
 
 
+def composed(
+    data: Sequence[Any],
+    finding: str,
+    layout: Mapping[str, Any],
+    above: int = 0,
+    below: int = MARGIN["b"],
+) -> go.Figure:
+    """`titled`, of traces and a layout that are plain dictionaries.
+
+    Five times as quick as adding traces one by one, which matters under a slider. `above` and
+    `below` are pixels: more above the plot than the title takes, and all of those below it.
+    """
+    lines = _wrapped(finding, 84)
+    margin = {**MARGIN, "t": MARGIN["t"] + 21 * (len(lines) - 1) + above, "b": below}
+    title = "<br>".join(escape(line) for line in lines)
+    base = {"template": TEMPLATE, "title": {"text": title}, "height": HEIGHT, "margin": margin}
+    return go.Figure({"data": list(data), "layout": {**base, **layout}})
+
+
 def _wrapped(finding: str, width: int) -> list[str]:
     """As few lines as it takes, about equally long; a number keeps its percent sign."""
     text = finding.replace(" %", "\u00a0%")
@@ -152,19 +171,20 @@ def _wrapped(finding: str, width: int) -> list[str]:
     return [line.replace("\u00a0", " ") for line in lines]
 
 
-def band(part: pd.DataFrame, x: str, colour: str) -> go.Scatter:
+def band(part: pd.DataFrame, x: str, colour: str) -> dict[str, Any]:
     """The interval (`low`, `high`) over column `x` as a filled band: one trace, there and back."""
     known = part.dropna(subset=["low", "high"])
-    return go.Scatter(
-        x=[*known[x], *known[x][::-1]],
-        y=[*known["high"], *known["low"][::-1]],
-        fill="toself",
-        fillcolor=faint(colour),
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    return {
+        "type": "scatter",
+        "x": [*known[x], *known[x][::-1]],
+        "y": [*known["high"], *known["low"][::-1]],
+        "fill": "toself",
+        "fillcolor": faint(colour),
+        "line": {"width": 0},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def bars(

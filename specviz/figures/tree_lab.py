@@ -16,11 +16,11 @@ from specviz.figures.theme import (
     LEGEND_BELOW,
     bars,
     colours,
+    composed,
     counts,
     need,
     records,
     symbols,
-    titled,
 )
 from specviz.figures.tree_layout import edges, heights, labels, root_height
 from specviz.markup import escape, number
@@ -67,44 +67,47 @@ def plot_tree_lab(
     need(lengths, ("builder", "nodes", "tokens_per_round", "low", "high"), "TreeSweep.table")
     builders = list(dict.fromkeys(lengths["builder"].astype(str)))
     tint, mark = colours(builders), symbols(builders)
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []
     for i, builder in enumerate(builders):
         part = lengths[lengths["builder"] == builder].sort_values("nodes")
-        figure.add_scatter(
-            x=part["nodes"],
-            y=part["tokens_per_round"],
-            mode="lines+markers",
-            line={"color": tint[builder], "width": 2.2, "dash": _DASHES[i % len(_DASHES)]},
-            marker={
-                "symbol": mark[builder],
-                "size": [14 if (builder, n) == chosen else 6 for n in part["nodes"]],
-                "line": {"color": INK, "width": 1},
-            },
-            error_y=bars(
-                part["tokens_per_round"], part["low"], part["high"], "rgba(128,128,128,0.6)"
-            ),
-            name=escape(builder),
-            customdata=[
-                f"{number(row['low'])} to {number(row['high'])}; {counts(row)}"
-                for row in records(part)
-            ],
-            hovertemplate=f"%{{x}} nodes: %{{y:.3g}} {escape(unit)}<br>%{{customdata}}",
+        data.append(
+            {
+                "type": "scatter",
+                "x": part["nodes"],
+                "y": part["tokens_per_round"],
+                "mode": "lines+markers",
+                "line": {"color": tint[builder], "width": 2.2, "dash": _DASHES[i % len(_DASHES)]},
+                "marker": {
+                    "symbol": mark[builder],
+                    "size": [14 if (builder, n) == chosen else 6 for n in part["nodes"]],
+                    "line": {"color": INK, "width": 1},
+                },
+                "error_y": bars(
+                    part["tokens_per_round"], part["low"], part["high"], "rgba(128,128,128,0.6)"
+                ),
+                "name": escape(builder),
+                "customdata": [
+                    f"{number(row['low'])} to {number(row['high'])}; {counts(row)}"
+                    for row in records(part)
+                ],
+                "hovertemplate": f"%{{x}} nodes: %{{y:.3g}} {escape(unit)}<br>%{{customdata}}",
+            }
         )
     for drawn in _tree(nodes):
-        figure.add_trace(drawn.update(xaxis="x2", yaxis="y2"))
+        data.append(drawn | {"xaxis": "x2", "yaxis": "y2"})
     sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= lengths["nodes"].max()]
     deepest = int(nodes["depth"].max()) if len(nodes) else 1
     leaves = float(heights(nodes["parent"]).max(initial=0.0))
-    figure.update_layout(
-        xaxis={
+    layout: dict[str, Any] = {
+        "xaxis": {
             "domain": [0, 0.4],
             "title": "draft nodes, at most (log scale)",
             "type": "log",
             "tickvals": sizes,
             "ticktext": [str(n) for n in sizes],
         },
-        yaxis={"title": f"{escape(unit)} (bonus counted)"},
-        xaxis2={
+        "yaxis": {"title": f"{escape(unit)} (bonus counted)"},
+        "xaxis2": {
             "domain": [0.46, 1],
             "title": "depth in the draft (tokens after the anchor)",
             "dtick": 1,
@@ -114,10 +117,10 @@ def plot_tree_lab(
             "anchor": "y2",
         },
         # A line of room above the first leaf, for its label.
-        yaxis2={"visible": False, "anchor": "x2", "range": [leaves + 0.6, -0.09 * leaves - 0.6]},
-    )
-    titled(figure, _finding(lengths, chosen, kind, whose, unit))
-    return figure.update_layout(legend=LEGEND_BELOW, margin_b=92, height=500)
+        "yaxis2": {"visible": False, "anchor": "x2", "range": [leaves + 0.6, -0.09 * leaves - 0.6]},
+    }
+    finding = _finding(lengths, chosen, kind, whose, unit)
+    return composed(data, finding, {**layout, "legend": LEGEND_BELOW, "height": 500}, below=92)
 
 
 def _tree(nodes: pd.DataFrame) -> list[Any]:
@@ -131,34 +134,37 @@ def _tree(nodes: pd.DataFrame) -> list[Any]:
     ]
     chance = nodes["chance"].to_numpy(dtype=float)
     size = np.where(np.isnan(chance), 8.0, 7 + 16 * np.sqrt(np.clip(chance, 0, 1)))
-    said = labels(nodes, height)
+    said, depth = labels(nodes, height), nodes["depth"].to_numpy()
+    tips = [_tooltip(i, row) for i, row in enumerate(records(nodes))]
     for mine, colour, name in (
         (on_path, _PATH, "the text's own next tokens"),
         (~on_path, _DRAFT, "other nodes"),
     ):
         data.append(
-            go.Scatter(
-                x=nodes["depth"][mine],
-                y=height[mine],
-                mode="markers+text",
-                marker={"size": size[mine], "color": colour, "line": {"color": INK, "width": 1}},
-                text=[label for label, keep in zip(said, mine, strict=True) if keep],
-                textposition="top center",
-                textfont={"size": 11},
-                name=name,
-                customdata=[_tooltip(i, row) for i, row in enumerate(records(nodes)) if mine[i]],
-                hovertemplate="%{customdata}<extra></extra>",
-            )
+            {
+                "type": "scatter",
+                "x": depth[mine],
+                "y": height[mine],
+                "mode": "markers+text",
+                "marker": {"size": size[mine], "color": colour, "line": {"color": INK, "width": 1}},
+                "text": [label for label, keep in zip(said, mine, strict=True) if keep],
+                "textposition": "top center",
+                "textfont": {"size": 11},
+                "name": name,
+                "customdata": [tip for tip, keep in zip(tips, mine, strict=True) if keep],
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
         )
     data.append(
-        go.Scatter(
-            x=[0],
-            y=[root_height(nodes, height)],
-            mode="markers",
-            marker={"symbol": "square", "size": 11, "color": INK},
-            name="anchor",
-            hovertemplate="the anchor: the last committed token<extra></extra>",
-        )
+        {
+            "type": "scatter",
+            "x": [0],
+            "y": [root_height(nodes, height)],
+            "mode": "markers",
+            "marker": {"symbol": "square", "size": 11, "color": INK},
+            "name": "anchor",
+            "hovertemplate": "the anchor: the last committed token<extra></extra>",
+        }
     )
     return data
 

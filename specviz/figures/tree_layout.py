@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from specviz.figures.strip_heat import token_text
 
@@ -47,7 +46,7 @@ def root_height(nodes: pd.DataFrame, height: Any) -> float:
 
 def edges(
     nodes: pd.DataFrame, height: Any, which: Any, colour: str, width: float = 1.5
-) -> go.Scatter:
+) -> dict[str, Any]:
     """Lines from the nodes `which` up to their parents, as one trace."""
     depth, parent = nodes["depth"].to_numpy(), nodes["parent"].to_numpy()
     root = root_height(nodes, height)
@@ -58,7 +57,8 @@ def edges(
         x += [float(depth[above]) if above >= 0 else 0.0, float(depth[node]), None]
         y += [float(height[above]) if above >= 0 else root, float(height[node]), None]
     line = {"color": colour, "width": width}
-    return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    lines: dict[str, Any] = {"type": "scatter", "mode": "lines", "line": line, "x": x, "y": y}
+    return lines | {"hoverinfo": "skip", "showlegend": False}
 
 
 def labels(nodes: pd.DataFrame, height: Any, width: float = 430, tall: float = 330) -> list[str]:
