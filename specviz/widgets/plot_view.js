@@ -100,8 +100,11 @@ function render({ model, el }) {
     }
   }
 
+  let width = 0;
   const resized = new ResizeObserver(() => {
-    if (!wired || !box.clientWidth) return;
+    // A new height comes from a picture that was drawn just now.
+    if (!wired || !box.clientWidth || (inked && box.clientWidth === width)) return;
+    width = box.clientWidth;
     if (inked) plotly(model).then((library) => library.Plots.resize(box));
     else draw();
   });
