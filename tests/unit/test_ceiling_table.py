@@ -400,3 +400,15 @@ def test_a_trace_with_visited_anchors_only_is_refused() -> None:
         iid_check(run)
     with pytest.raises(ValueError, match="k = 99"):
         iid_check(synthetic_trace(0), k=99)
+
+
+@pytest.mark.parametrize("name", ["smollm2-trees", "smollm2-sampled"])
+def test_one_kind_of_text_has_the_rows_it_has_among_all(name: str) -> None:
+    trace = bundled_trace(name)
+    every = measured_bounds(trace, "lm", k=4, draws=60).table
+    for kind in ("prose", "all"):
+        alone = measured_bounds(trace, "lm", k=4, content_type=kind, draws=60).table
+        mine = every[every["content_type"] == kind].reset_index(drop=True)
+        pd.testing.assert_frame_equal(alone, mine)
+    with pytest.raises(ValueError, match="no 'verse' text here"):
+        measured_bounds(trace, "lm", content_type="verse")

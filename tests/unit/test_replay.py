@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -359,3 +360,12 @@ def test_the_chain_loop_cannot_stall() -> None:
     broken = dataclasses.replace(anchors, acceptable=np.array([-1, -1, -5]))
     where, _, _ = fixed_rounds(broken, 2)
     assert where.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rounds_of_one_text_are_its_rows(seed: int) -> None:
+    trace = synthetic_trace(seed)
+    found = replay(trace, FixedK(3), trace.drafters[0])
+    for seq in [*trace.sequences["seq"], 10_000]:
+        mine = found.rounds[found.rounds["seq"] == seq].reset_index(drop=True)
+        pd.testing.assert_frame_equal(found.rounds_of(int(seq)), mine, check_dtype=len(mine) > 0)
