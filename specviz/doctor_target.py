@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.serving.model_shape import ModelShape, model_shape
+from specviz.analysis.serving.model_shape import ModelShape, model_shape, quantisation
 from specviz.analysis.serving.plan import plan_memory
 from specviz.doctor_report import INSTALL, UNVERIFIED, free_memory
 from specviz.exl3.checks import gpus, why_not
@@ -111,7 +111,7 @@ def judge(
     memory = free_memory() if memory is None else memory
     notes = [*_notes(folder, config, shape), UNVERIFIED]
     others = sorted(set(shape.kinds) - {"full_attention"})
-    quantised = (config.get("quantization_config") or {}).get("quant_method")
+    quantised = quantisation(config).get("quant_method")
     name = folder.resolve().name
     sizes = [float(gpu["free_bytes"]) for gpu in devices]
     if quantised == "exl3":

@@ -64,8 +64,8 @@ def number(value: object, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> [number(v) for v in (3.14159, 1234567, 0.000123456, float("nan"), True, "x")]
-    ['3.14', '1,234,567', '0.000123', '–', 'yes', 'x']
+    >>> [number(v) for v in (3.14159, 0.9999, 1234567, 0.000123456, float("nan"), True)]
+    ['3.14', '1.00', '1,234,567', '0.000123', '–', 'yes']
     """
     if value is None:
         return "–"
@@ -90,7 +90,8 @@ def number(value: object, digits: int = 3) -> str:
         return f"{as_float:,.0f}"
     if as_float and abs(as_float) < 1e-4:
         return f"{as_float:.{digits - 1}e}"
-    places = digits - 1 - (math.floor(math.log10(abs(as_float))) if as_float else 0)
+    rounded = float(f"{as_float:.{digits - 1}e}")  # 0.9999 has the places of 1
+    places = digits - 1 - (math.floor(math.log10(abs(rounded))) if rounded else 0)
     return f"{as_float:.{places}f}"
 
 

@@ -30,8 +30,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 def weights_caption(folder: Path) -> str:
     """ "EXL3 4.0 bits per weight", or that the weights are not quantised."""
     config = read_config(folder)
-    quantised = config.get("quantization_config") or {}
-    if quantised.get("quant_method") == "exl3":
+    quantised = config.get("quantization_config")
+    if isinstance(quantised, dict) and quantised.get("quant_method") == "exl3":
         return f"EXL3 {quantised.get('bits', 'unknown')} bits per weight"
     return "weights as they are, not EXL3"
 

@@ -71,6 +71,7 @@ def plot_bounds(
                     "x": part["value"],
                     "y": part.index,
                     "mode": "markers+text",
+                    "cliponaxis": False,  # a label at 0 stands on both sides of the axis
                     "text": [number(float(v)) for v in part["value"]],
                     "textposition": "top center",
                     "textfont": {"size": 11},

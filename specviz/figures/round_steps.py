@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from specviz.figures.strip_heat import token_text
 from specviz.figures.theme import GRID, INK, ROLE_COLOURS, composed, faint
-from specviz.figures.tree_layout import edges, heights, labels, root_height
+from specviz.figures.tree_layout import BLANK, edges, heights, labels, root_height
 from specviz.markup import number
 
 #: The steps of a round, in order.
@@ -174,7 +174,7 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
                 "color": colour if at >= 1 else "rgba(0,0,0,0)",
                 "line": {"color": colour, "width": 1.5},
             },
-            "text": ["" if gone else said[i] for i in rest],
+            "text": [BLANK if gone else said[i] for i in rest],
             "textposition": "top center",
             "textfont": {"size": 11},
             "name": "rejected: dropped from the cache"

@@ -11,6 +11,8 @@ from specviz.figures.strip_heat import token_text
 
 #: Pixels of a letter and of a line, as labels are set; and most letters of one.
 _LETTER, _LINE, _LONGEST = 6.8, 14, 14
+#: What a node without a label says. A living picture whose text was empty once stays without.
+BLANK = "\u00a0"
 
 
 def heights(parent: Any) -> Any:
@@ -62,7 +64,7 @@ def edges(
 
 
 def labels(nodes: pd.DataFrame, height: Any, width: float = 430, tall: float = 330) -> list[str]:
-    """Escaped text of the nodes there is room to name, "" for the others.
+    """Escaped text of the nodes there is room to name, `BLANK` for the others.
 
     A label stands above its node and covers no other label and no other node; the path's nodes
     come first, then the likeliest ones. `width` and `tall` are pixels of the tree.
@@ -84,4 +86,4 @@ def labels(nodes: pd.DataFrame, height: Any, width: float = 430, tall: float = 3
         label = (apart < half[node] + half + 2) & (np.abs(y - y[node]) < _LINE)
         if said[node] and not marker.any() and not label[named].any():
             named.append(node)
-    return [text if node in named else "" for node, text in enumerate(said)]
+    return [text if node in named else BLANK for node, text in enumerate(said)]

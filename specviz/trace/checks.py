@@ -37,7 +37,7 @@ def validate(meta: TraceMeta, tables: Mapping[str, pa.Table]) -> None:
     if tables["drafts"].num_rows or (meta.exhaustive and meta.drafters):
         _drafts(meta, tables, sizes)
     if tables["trees"].num_rows or (meta.exhaustive and meta.trees):
-        _trees(meta, tables["trees"], sizes)
+        _trees(meta, tables, sizes)
     if tables["rounds"].num_rows:
         _rounds(tables["rounds"], sizes)
     if tables["rows"].num_rows:
@@ -161,12 +161,45 @@ def _nodes(table: pa.Table, nodes: Array) -> None:
     first = np.repeat(np.cumsum(nodes) - nodes, nodes)
     odd = (parent < -1) | (parent >= np.arange(len(parent)) - first)
     above = np.where((parent < 0) | odd, 0, depth[np.where(odd, 0, first + np.maximum(parent, 0))])
+    logq = np.asarray(pc.list_flatten(table["node_logq"]).to_numpy(zero_copy_only=False))
+    above_0 = np.zeros(len(nodes), bool)
+    above_0[tree[logq.astype(float) > 0]] = True
+    _fail("trees", above_0, "node_logq above 0")
     wrong = np.zeros(len(nodes), bool)
     wrong[tree[odd | (depth != above + 1)]] = True
     _fail("trees", wrong, "a node whose parent is not before it and one level up")
 
 
-def _trees(meta: TraceMeta, table: pa.Table, sizes: Mapping[int, int]) -> None:
+def _entering(
+    table: pa.Table, nodes: Array, tables: Mapping[str, pa.Table], size: Array, k: int
+) -> Array:
+    """`enter_budget` as it follows from tokens and parents; `size` is 0 of nested trees."""
+    depth, parent, token = (
+        np.asarray(pc.list_flatten(table[name]).to_numpy(), np.int64)
+        for name in ("node_depth", "node_parent", "node_token")
+    )
+    realised = _realised(tables)
+    start = dict(zip(realised, np.cumsum([0, *map(len, realised.values())]), strict=False))
+    seq, anchor = _column(table, "seq").tolist(), _column(table, "anchor")
+    tree = np.repeat(np.arange(len(nodes)), nodes)
+    first = np.repeat(np.cumsum(nodes) - nodes, nodes)
+    ends = np.array([len(realised[s]) for s in seq])[tree]
+    place = anchor[tree] + depth
+    text = np.concatenate([*realised.values(), [-1]])
+    where = np.array([start[s] for s in seq])[tree] + place
+    on = (place < ends) & (token == text[np.minimum(where, len(text) - 1)]) & (depth <= k)
+    for level in range(2, int(depth.max(initial=1)) + 1):
+        mine = np.flatnonzero(on & (depth == level))
+        on[mine] = on[first[mine] + parent[mine]]
+    found = np.full((len(nodes), k), -1)
+    way = np.flatnonzero(on)[::-1]  # of two that are alike, the first
+    enter = np.where(size[tree[way]] > 0, size[tree[way]], way - first[way] + 1)
+    found[tree[way], depth[way] - 1] = enter
+    return found
+
+
+def _trees(meta: TraceMeta, tables: Mapping[str, pa.Table], sizes: Mapping[int, int]) -> None:
+    table = tables["trees"]
     builders = [(name, builder) for name, many in meta.trees.items() for builder in many]
     expected = sum(max(n - 1, 0) for n in sizes.values()) * len(builders)
     if meta.exhaustive and table.num_rows != expected:
@@ -198,6 +231,10 @@ def _trees(meta: TraceMeta, table: pa.Table, sizes: Mapping[int, int]) -> None:
     keys = which.astype(np.int64) * (1 << 40) + seq.astype(np.int64) * (1 << 20) + anchor
     if meta.exhaustive:
         _fail("trees", _duplicated(keys), "two trees of one builder at one anchor")
+    nested = np.array([meta.trees[name][builder]["nested"] for name, builder in builders])[which]
+    said = _entering(table, nodes, tables, np.where(nested, 0, limit), entered.shape[1])
+    other = np.any(said != entered, axis=1)
+    _fail("trees", other, "enter_budget is not what the tokens say")
 
 
 def _wrong_match(

@@ -181,7 +181,7 @@ class TraceWriter:
             for stale in (self.folder / PARTS).glob(".*"):
                 shutil.rmtree(stale, ignore_errors=True)
             for part in finished_parts(self.folder):
-                needed = (*CAPTURED, "trees") if self.meta.trees else CAPTURED
+                needed = (*CAPTURED, "vocabulary", *(["trees"] if self.meta.trees else []))
                 files = {*part.glob("*.parquet"), *(part / f"{name}.parquet" for name in needed)}
                 if not all(_readable(file) for file in files):
                     shutil.rmtree(part)

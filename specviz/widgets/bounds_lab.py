@@ -245,6 +245,7 @@ class BoundsLab(Explorer):
         found = [*self.measured.values()]
         lines = [
             first[:1].upper() + first[1:],
+            self._lacking(),
             self._says(),
             f"Measured over: {'; '.join(rests)}." if rests else "",
             self._short(),
@@ -253,6 +254,12 @@ class BoundsLab(Explorer):
             "have axes of their own.",
         ]
         return [line for line in lines if line]
+
+    def _lacking(self) -> str:
+        """Which capture has none of the chosen text."""
+        none = [trace for i, trace in enumerate(self.traces) if i not in self.measured]
+        settings = ["greedy" if trace.meta.greedy else "sampled" for trace in none]
+        return f"The {' and '.join(settings)} capture has no {self.kind} text." if none else ""
 
     def _short(self) -> str:
         """What the trees do not reach, and where they stand."""
@@ -269,7 +276,7 @@ class BoundsLab(Explorer):
     def _says(self) -> str:
         """What kind of ceiling applies, in the words of `which_ceiling`."""
         said = []
-        for trace in self.traces:
+        for trace in (self.traces[i] for i in self.measured):
             if trace.meta.greedy:
                 found = which_ceiling(target="greedy", acceptance="greedy", drafter="fixed")
             else:

@@ -138,7 +138,7 @@ class Strips:
                 q[anchor + 1 : anchor + 1 + reach] = np.exp(draft["path_logq"][anchor, :reach])
                 if roles[last] == REJECTED:
                     wrong = self.text_of(draft["token"][anchor, accepted])
-                    said += f"; then drafted “{label(wrong, 30)}”, rejected"
+                    said += f"; then drafted “{marked(wrong)}”, rejected"
             sentences.append(said)
         edges = EBF_EDGES if colour == "ebf" else STRIP_EDGES
         value = np.exp(entropy) if colour == "ebf" else entropy
@@ -154,6 +154,12 @@ class Strips:
             "by_role": colour == "role",
             "key": _key(colour, edges, roles, bool(np.isnan(value).any())),
         }
+
+
+def marked(text: str, longest: int = 30) -> str:
+    """A token for a sentence: its whitespace seen, cut."""
+    cut = visible(text[:longest]) + ("…" if len(text) > longest else "")
+    return cut.replace("\n", "↵").replace("\t", "→").replace(" ", "␣")
 
 
 def _closing(record: Mapping[Any, Any]) -> int:

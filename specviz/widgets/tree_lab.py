@@ -145,8 +145,8 @@ class TreeLab(Explorer):
     @property
     def lengths(self) -> pd.DataFrame:
         """Tokens of every shape and budget: per round, or of the target's own trees expected."""
-        extra = 0 if self.own else self["nodes"]
-        return self._curve(self.own, self["drafter"], self["builder"], self.kind, extra)
+        which = self["drafter"], self["builder"], self.kind, self["nodes"]
+        return self._curve(self.own, *which)
 
     @property
     def row(self) -> dict[str, Any]:
@@ -214,7 +214,9 @@ class TreeLab(Explorer):
         self, own: bool, drafter: str, builder: str, kind: str | None, nodes: int
     ) -> pd.DataFrame:
         if own and self.trees is not None:
-            table = rows_of(tree_ceiling(self.trees, draws=self.draws), kind)
+            most = int(self.trees.meta["nodes"])
+            sizes = sorted({*(n for n in BUDGETS if n <= most), nodes})
+            table = rows_of(tree_ceiling(self.trees, sizes, draws=self.draws), kind)
             if table.empty:
                 raise ValueError(f"The target's trees are of other text than {kind!r}.")
             return table.rename(columns={"shape": "builder", "n": "nodes"})
@@ -292,10 +294,13 @@ class TreeLab(Explorer):
             there = len(self._places()) > 0
             return ["Nothing was drafted here." if there else "There is no tree of this text."]
         held = int(nodes["on_path"].sum())
+        texts = self.shown.sequences
+        size = int(texts.loc[texts["seq"] == self["seq"], "n_output"].iloc[0])
+        kept = min(held, size - 2 - self.anchor)  # the last token is the target's own
         before = text_before(self.shown, self["seq"], self.anchor)
         said = [
             f"The tree after “{before}” holds {held} of the text's own next tokens, so a round "
-            f"here would emit {held + 1}."
+            f"here would emit {kept + 1}" + (": the text ends there." if kept < held else ".")
         ]
         if nodes["chance"].isna().all():
             return [*said, f"{self['drafter']} copies: its nodes have no probabilities."]

@@ -89,10 +89,16 @@ def with_trees(trace: Trace, rng: np.random.Generator) -> Trace:
     enter = np.full((anchors, trace.meta.k), -1)
     enter[:, : len(first)] = first
     enter[np.arange(trace.meta.k) >= drafts["matched"].to_numpy()[:, None]] = -1
+    # Tokens of the path are the draft's as far as that is right; no text has the others.
+    token = rng.integers(10_000, 20_000, (anchors, NODES))
+    said = drafts["token"].combine_chunks().flatten().to_numpy().reshape(anchors, -1)
+    for level, place in enumerate(first, start=1):
+        right = drafts["matched"].to_numpy() >= level
+        token[right, place - 1] = said[right, level - 1]
     lists = {
         "node_depth": np.tile(depth, anchors),
         "node_parent": np.tile(parent, anchors),
-        "node_token": rng.integers(1, 90, anchors * NODES),
+        "node_token": token.ravel(),
         "node_logq": np.full(anchors * NODES, -0.7, np.float16),
     }
     ends = pa.array(np.arange(anchors + 1) * NODES, pa.int32())

@@ -124,3 +124,29 @@ def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="mtp"):
         plan_memory(CONFIG_27B, draft="dflash")
     assert "&lt;" not in plan_memory(CONFIG_27B)._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"bits": "x"}, "bits, bits per weight, must be a number above 0"),
+        ({"head_bits": None, "bits": 4.0}, "head_bits, bits per weight"),
+        ({"draft_bits": []}, "draft_bits, bits per weight"),
+        ({"cache_bits": 0}, "cache_bits"),
+        ({"cache_bits": 1}, "2 to 8"),
+        ({"gpus": 1.5}, "gpus must be a list"),
+        ({"gpus": []}, "gpus must name at least one"),
+        ({"gpus": [-1]}, "Each of gpus"),
+        ({"reserve": -1}, "reserve, in bytes"),
+        ({"reserve": "x"}, "reserve, in bytes"),
+    ],
+)
+def test_odd_numbers_are_refused_in_a_sentence(asked: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        plan_memory(CONFIG_27B, **asked)
+
+
+@pytest.mark.parametrize("found", ["exl3", {"quant_method": "exl3", "bits": "x"}, [4]])
+def test_a_broken_quantisation_is_named(found: Any) -> None:
+    with pytest.raises(ValueError, match="quantization_config"):
+        plan_memory({**CONFIG_27B, "quantization_config": found})

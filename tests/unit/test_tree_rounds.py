@@ -242,6 +242,12 @@ def test_a_capture_from_before_there_were_trees_still_opens(tmp_path: Path) -> N
         ("builder", lambda b: pa.array(["oak"] * len(b)).dictionary_encode(), "does not name"),
         ("node_depth", lambda d: pa.array([[1] * 20] * len(d)), "more nodes"),
         ("node_token", lambda t: pa.array([[1]] * len(t)), "node_token does not have one entry"),
+        (
+            "node_token",
+            lambda t: pa.array([[99, *row[1:]] for row in t.to_pylist()]),
+            "not what the tokens say",
+        ),
+        ("node_logq", lambda q: pa.array([[5.0] * len(row) for row in q.to_pylist()]), "above 0"),
         ("node_parent", lambda p: pa.array([[0, *row[1:]] for row in p.to_pylist()]), "one level"),
         ("node_parent", lambda p: pa.array([[-1] * len(row) for row in p.to_pylist()]), "one lev"),
         ("node_parent", lambda p: pa.array([[*row[:-1], -2] for row in p.to_pylist()]), "one lev"),

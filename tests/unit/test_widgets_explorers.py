@@ -8,18 +8,21 @@ import pytest
 
 import specviz as sv
 from specviz.analysis import length_by_nodes, survival_by
+from specviz.analysis.anchors import anchors_of
 from specviz.analysis.ceilings.tree import tree_ceiling
 from specviz.analysis.levers.race import Race
 from specviz.analysis.levers.tree_nodes import captured_nodes, target_nodes
 from specviz.analysis.levers.tree_sweep import TreeSweep
 from specviz.analysis.replays.prepared import PreparedK
+from specviz.analysis.replays.tree_rounds import tree_rounds
+from specviz.bundled import bundled_target_trees
 from specviz.figures.bounds import plot_bounds
 from specviz.figures.capacity import plot_capacity
 from specviz.figures.k_choice import HELD, plot_k_choice
 from specviz.figures.nothing import plot_nothing
 from specviz.figures.policy_race import plot_policy_race
 from specviz.figures.tree_lab import plot_tree_lab
-from specviz.figures.tree_layout import heights, labels
+from specviz.figures.tree_layout import BLANK, heights, labels
 from specviz.markup import number
 from specviz.policies import CapturedTree, ConfidenceStop, FixedK, FixedTree
 from specviz.trace.target_trees import trees_of_rows
@@ -32,6 +35,7 @@ from specviz.widgets.drafter_race import DrafterRace
 from specviz.widgets.explorer import DRAWS
 from specviz.widgets.k_explorer import KExplorer
 from specviz.widgets.policy_race import PolicyRace
+from specviz.widgets.strip_data import marked
 from specviz.widgets.tree_lab import OWN as OWN_TREES
 from specviz.widgets.tree_lab import TreeLab
 from tests.hostile import MEASURED, hostile_trace, live_trace, with_meta
@@ -306,6 +310,36 @@ def test_the_dashboard_hands_trees_the_texts_they_are_of(trees, sampled, own):
     assert dashboard(sampled, trees=own).open("trees").texts is sampled
     with pytest.raises(ValueError, match="this trace is greedy"):
         dashboard(trees, trees=own).open("trees")
+
+
+@pytest.mark.parametrize(("drafter", "builder"), [("lm", "best-first-d7"), ("ngram", "trie-d7")])
+def test_tree_lab_says_what_a_round_would_emit(trees, drafter, builder):
+    widget = TreeLab(trees, drafter=drafter, nodes=16, draws=FEW)
+    accepted = tree_rounds(trees, drafter, builder, 16).accepted
+    at = anchors_of(trees, drafter)
+    for place in (0, 20, 60, 61, 62):  # near the end, too
+        said = widget.set(place=place).words()[-2:]
+        emitted = accepted[at.start[0] + place] + 1
+        assert any(f"here would emit {emitted}" in each for each in said) or not len(widget.nodes)
+
+
+def test_tree_lab_has_the_targets_own_tree_of_any_size(sampled):
+    lab = TreeLab(sampled, trees=bundled_target_trees("anchors"), draws=FEW)
+    for nodes in (14, 100):
+        assert lab.set(nodes=nodes).row["nodes"] == nodes == len(lab.nodes)
+        assert f"tree, {nodes} nodes" in lab.words()[0]
+
+
+def test_a_capture_without_the_chosen_text_is_named(trees, sampled):
+    lab = BoundsLab(trees, sampled.select(content_type="code"), drafter="lm", kind="prose")
+    assert [*lab.panels] == ["greedy target"]
+    assert "The sampled capture has no prose text." in lab.words()
+
+
+def test_a_rejected_draft_shows_its_whitespace():
+    assert marked("\n") == "↵"
+    assert marked(" a\tb") == "␣a→b"
+    assert marked("x" * 99) == "x" * 30 + "…"
 
 
 def test_every_tab_starts_with_one_drafter(trees):
@@ -633,7 +667,7 @@ def test_labels_cover_neither_labels_nor_nodes():
     height = heights(nodes["parent"])
     assert labels(nodes, height, tall=30 * lines) == [*nodes["text"]]  # room for all
     crowded = labels(nodes, height, tall=4 * lines)
-    assert [text for text in crowded if text] == ["t0"]  # the others would stand on a node
+    assert [text for text in crowded if text != BLANK] == ["t0"]  # the others would stand on a node
     nodes["on_path"] = nodes.index == 0
     nodes["chance"] = nodes["chance"][::-1].to_numpy()
     assert labels(nodes, height, tall=30 * lines)[0] == "t0"

@@ -258,7 +258,7 @@ def _figure(name: str, text: str) -> Figure | None:
     if not text:
         return None
     low, dash, high = text.partition("-")
-    if dash and low:
+    if dash and low and not low.lower().endswith("e"):  # 1e-3 is no range
         return float(_number(name, low)), float(_number(name, high))
     return _number(name, text)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.analysis.serving.memory import KVShape
-from specviz.refuse import whole
+from specviz.refuse import above_0, shown, whole
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,26 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
         vocab * hidden,
         heads_of * (attention + block) + (2 * hidden**2 if heads_of else 0),
     )
+
+
+def quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A config's quantization_config, {} without one; its bits, where it names them, are numbers.
+
+    Raises
+    ------
+    ValueError
+        When it is no mapping, or bits are no number above 0.
+    """
+    found = config.get("quantization_config") or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(
+            f"quantization_config is a mapping in a model's config, not {shown(found)}: download "
+            "the config again."
+        )
+    for name in ("bits", "head_bits"):
+        if found.get(name) is not None:
+            above_0(f"quantization_config's {name}", found[name])
+    return found
 
 
 def _kinds(text: Mapping[str, Any], layers: int) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.analysis.serving.memory import KVShape, speculation_memory
-from specviz.analysis.serving.model_shape import ModelShape, model_shape
+from specviz.analysis.serving.model_shape import ModelShape, model_shape, quantisation
 from specviz.markup import escape, table_html
-from specviz.refuse import whole
+from specviz.refuse import above_0, listed, whole
 
 GB = 1e9
 #: What torch sees of a 16 GB T4: 15,360 MiB, less what the driver keeps.
@@ -161,15 +161,20 @@ def plan_memory(
     shape = model_shape(config)
     tokens, nodes = whole("tokens", tokens, 1), whole("nodes", nodes, 0)
     chunk = whole("chunk", chunk, 1)
-    if not gpus or any(not each > reserve for each in gpus):
+    sizes = [above_0("Each of gpus, in bytes,", each) for each in listed("gpus", gpus)]
+    if reserve != 0:
+        reserve = above_0("reserve, in bytes,", reserve)
+    if any(size <= reserve for size in sizes):
         raise ValueError(f"Every GPU needs more bytes than the {reserve:.3g} that are left free.")
-    quantised = config.get("quantization_config") or {}
+    quantised = quantisation(config)
     if bits is None:
-        bits = float(quantised.get("bits", 16) if quantised.get("quant_method") == "exl3" else 16)
-        head_bits = float(quantised.get("head_bits", head_bits)) if quantised else bits
+        bits = quantised.get("bits", 16.0) if quantised.get("quant_method") == "exl3" else 16.0
+        head_bits = quantised.get("head_bits", head_bits) if quantised else bits
     for name, value in (("bits", bits), ("head_bits", head_bits), ("draft_bits", draft_bits)):
-        if not 0 < value <= 32:
+        if above_0(f"{name}, bits per weight,", value) > 32:
             raise ValueError(f"{name} are bits per weight, above 0 and at most 32, not {value}.")
+    if cache_bits is not None and not 2 <= whole("cache_bits", cache_bits, 1) <= 8:
+        raise ValueError(f"cache_bits must be 2 to 8, or None for 16, not {cache_bits}.")
     value_bytes = 2.0 if cache_bits is None else cache_bits / 8 + 2 / 32
     per_token = shape.kv(value_bytes)
     tree = 0.0
@@ -188,7 +193,7 @@ def plan_memory(
     activations = chunk * (4 * shape.hidden + 2 * shape.inner) * 4.0
     made, items = [], [*zip(weights, cache, strict=True)]
     next_item = 0
-    for number, capacity in enumerate(gpus):
+    for number, capacity in enumerate(sizes):
         own = drafter if number == 0 else 0.0
         room = capacity - reserve - activations - own
         held, kept, layers = 0.0, 0.0, 0
