@@ -5,10 +5,14 @@ One server, one notebook and one kernel serve all tests; every widget has its ow
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import specviz as sv
+from specviz.figures.tree_layout import BLANK
 from specviz.policies import CapturedTree, FixedTree
+from specviz.widgets.round_stepper import RoundStepper
 from tests.browser import lab as labs
 
 pytestmark = [
@@ -173,6 +177,14 @@ def test_stepping_a_tree(lab, trace):
         area.get_by_role("button", name="next").click()
     area.locator(".gtitle", has_text="own token").wait_for()
     lab.shot(PLACE["stepper"], "widget-round-stepper-tree")
+    # Labels that a step took away are there again one step back.
+    for text in ("next", "back"):
+        area.get_by_role("button", name=text).click()
+        lab.settle()
+    named = area.locator(".textpoint text").filter(has_text=re.compile(r"\S"))
+    nodes = RoundStepper(trace, drafter="lm", builder="best-first-d7", budget=16)
+    labels = [t for each in nodes.set(step="own token").figure.data for t in each.text or ()]
+    labs.expect(named).to_have_count(sum(label != BLANK for label in labels))
 
 
 def test_playing_goes_on_by_itself(lab):
