@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -19,13 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from specviz.trace import Trace, need_trace
+from specviz.trace.remembered import per_trace
 
 Ints = NDArray[np.int64]
 
 #: What results are told apart by.
 GROUPS = ("content_type", "prompt_id")
 #: A trace never changes, so its anchors are read once, and kept as long as the trace is.
-_KNOWN: WeakKeyDictionary[Trace, dict[str, Anchors]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +105,7 @@ def anchors_of(trace: Trace, drafter: str | None = None) -> Anchors:
         without a draft, or lengths that cannot be; the sentence says what to do.
     """
     require_capture(trace)
-    name = trace.drafter_name(drafter)
-    known = _KNOWN.setdefault(trace, {})
-    if name not in known:
-        known[name] = read_anchors(trace, name)
-    return known[name]
+    return read_anchors(trace, trace.drafter_name(drafter))
 
 
 def need_every_anchor(trace: Trace, so: str) -> None:
@@ -178,6 +173,7 @@ def by_position(trace: Trace, anchors: Anchors, name: str) -> NDArray[Any]:
     return np.asarray(values)
 
 
+@per_trace
 def read_anchors(trace: Trace, name: str) -> Anchors:
     """The anchors of an exhaustive capture, greedy or sampled; refused as by `anchors_of`."""
     order = np.argsort(trace.column("sequences", "seq"), kind="stable")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from specviz.engine.loop import generate
 from specviz.policies import FixedK
 from specviz.prompt_set import Prompt
 from specviz.trace import Trace, TraceError, TraceMeta, load_trace
+from specviz.trace.remembered import per_trace
 from specviz.trace.schema import table_schemas
 from specviz.trace.stored import Stored
 from tests.models import toy_pair
@@ -347,3 +350,22 @@ def test_it_shows_itself_without_markup_from_the_outside() -> None:
     assert "<script" not in trace._repr_html_()
     assert "&lt;script" in trace._repr_html_()
     assert "capture of toy" in repr(trace)
+
+
+def test_what_is_remembered_of_a_trace_goes_with_it() -> None:
+    asked: list[int] = []
+
+    @per_trace
+    def counted(trace: Trace, k: int) -> int:
+        asked.append(k)
+        return len(trace.sequences) + k
+
+    trace = synthetic_trace(0)
+    assert counted(trace, 1) == counted(trace, 1) == counted(trace, 2) - 1
+    assert asked == [1, 2]
+    assert counted(synthetic_trace(0), 1) == counted(trace, 1)
+    assert asked == [1, 2, 1]
+    alive = weakref.ref(trace)
+    del trace
+    gc.collect()
+    assert alive() is None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from specviz.analysis.ceilings.measured_rows import (
 from specviz.analysis.resampling import DRAWS, LEVEL, check_resampling
 from specviz.refuse import listed, whole
 from specviz.trace import Trace, need_trace
+from specviz.trace.remembered import per_trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +174,7 @@ def measured_bounds(
     return MeasuredBounds(setting, name, k, table, remarks, caption)
 
 
-@lru_cache(maxsize=8)
+@per_trace
 def _sums(
     trace: Trace, drafter: str, size: int, among: tuple[int, ...]
 ) -> tuple[pd.DataFrame, pd.Series[str], tuple[str, ...]]:

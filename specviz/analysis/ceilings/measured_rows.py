@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from specviz.analysis.theory.divergence import (
     pinsker_floor,
 )
 from specviz.trace import Trace
+from specviz.trace.remembered import per_trace
 
 FIRST, TAU, UNKNOWN = "first token kept", "tokens per round", "H(Y | F), nats"
 
@@ -127,7 +127,7 @@ def greedy_rows(size: int, k: int, among: list[int]) -> list[Row]:
     ]
 
 
-@lru_cache(maxsize=8)
+@per_trace
 def _runs(trace: Trace, drafter: str, among: tuple[int, ...]) -> dict[int, Ints]:
     """Per m and anchor, leading depths at which the realised token is among m candidates."""
     anchors = anchors_of(trace, drafter)

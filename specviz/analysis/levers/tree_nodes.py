@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
 from specviz.trace import Trace
+from specviz.trace.remembered import per_trace
 from specviz.trace.target_trees import TargetTrees
 
 
@@ -105,7 +105,7 @@ def text_before(trace: Trace, seq: int, anchor: int, tokens: int = 12) -> str:
     return "".join(_texts(trace, seq)[max(0, anchor + 1 - tokens) : anchor + 1])
 
 
-@lru_cache(maxsize=32)
+@per_trace
 def _tokens(trace: Trace, seq: int) -> list[int]:
     """The output, and what was decoded past its limit."""
     table, rows = trace.table("positions"), trace.table("sequences")
@@ -114,7 +114,7 @@ def _tokens(trace: Trace, seq: int) -> list[int]:
     return [*mine["token_id"].to_pylist(), *row["lookahead"]]
 
 
-@lru_cache(maxsize=32)
+@per_trace
 def _texts(trace: Trace, seq: int) -> list[str]:
     table = trace.table("positions")
     mine = table.filter(pc.equal(table["seq"], seq)).sort_by("t")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from specviz.analysis.anchors import Ints, anchors_of
 from specviz.refuse import whole
 from specviz.trace import Trace
+from specviz.trace.remembered import per_trace
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Grown:
     nodes: NDArray[np.int16]
 
 
-@lru_cache(maxsize=8)
+@per_trace
 def _grown(trace: Trace, drafter: str, builder: str) -> _Grown:
     anchors, size = anchors_of(trace, drafter), int(trace.meta.trees[drafter][builder]["nodes"])
     columns = ["seq", "anchor", "drafter", "builder", "node_depth", "enter_budget"]

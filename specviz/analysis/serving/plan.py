@@ -14,6 +14,8 @@ from specviz.refuse import above_0, listed, whole
 GB = 1e9
 #: What torch sees of a 16 GB T4: 15,360 MiB, less what the driver keeps.
 T4_BYTES = 15.6e9
+#: Left free on each GPU by default: the 0.75 GB of `load_exl3`, and room for CUDA itself.
+RESERVE_BYTES = 1.2e9
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def plan_memory(
     draft_bits: float = 16.0,
     nodes: int = 15,
     gpus: Sequence[float] = (T4_BYTES, T4_BYTES),
-    reserve: float = 1.2e9,
+    reserve: float = RESERVE_BYTES,
     chunk: int = 1024,
 ) -> MemoryPlan:
     """Estimate weights, cache, drafter and activations per GPU, and the layer split.
