@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.analysis.serving.model_shape import ModelShape, model_shape, quantisation
-from specviz.analysis.serving.plan import plan_memory
+from specviz.analysis.serving.plan import RESERVE_BYTES, plan_memory
 from specviz.doctor_report import INSTALL, UNVERIFIED, free_memory
 from specviz.exl3.checks import gpus, why_not
 from specviz.exl3.folders import missing_weights, read_config
@@ -18,8 +18,6 @@ from specviz.markup import escape
 
 #: Both of exllamav3 and of kernels at large: widths of the output head that need no padding.
 PADDED_TO = 128
-#: What the planner leaves free on a GPU: with less than that nothing can be loaded there.
-LEAST_FREE = 1.2e9
 #: Architectures whose sliding windows exllamav3 keeps in rings, which specviz cannot rewind; a
 #: test finds them in its sources.
 RINGS = frozenset(
@@ -164,9 +162,11 @@ def _exl3(
         if not sizes:
             notes.insert(0, f"On two T4s: {plan_memory(config).sentence}")
         return Verdict(False, how, reason, "specviz doctor", tuple(notes))
-    roomy = [size for size in sizes if size > LEAST_FREE]
+    roomy = [size for size in sizes if size > RESERVE_BYTES]
     if not roomy:
-        said = f"{name} cannot be loaded: less than {LEAST_FREE / 1e9:.2g} GB is free on every GPU."
+        said = (
+            f"{name} cannot be loaded: less than {RESERVE_BYTES / 1e9:.2g} GB is free on every GPU."
+        )
         return Verdict(False, how, said, "free the GPUs; specviz doctor", tuple(notes))
     plan = plan_memory(config, gpus=roomy)
     notes.insert(0, plan.sentence)
@@ -191,7 +191,7 @@ def _torch(
     memory: float | None,
     notes: list[str],
 ) -> Verdict:
-    sizes = [size for size in sizes if size > LEAST_FREE]
+    sizes = [size for size in sizes if size > RESERVE_BYTES]
     if sizes:
         plan = plan_memory(config, bits=16, head_bits=16, gpus=sizes)
         if plan.fits:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from specviz.engine.protocols import Drafter, Reference, Rows
+from specviz.engine.protocols import Draft, Drafter, Reference, Rows
 from specviz.engine.tree import follow
 from specviz.engine.tree_drafts import Trie, enter_budget
 from specviz.engine.tree_shapes import Shape
@@ -100,7 +100,6 @@ def trees_table(
             draft = drafter.propose(context, plan, lambda view: True)
             enter = np.full(k, -1, np.int16)
             path = follow(draft, ahead)
-            known, nan = not isinstance(shape, Trie), [math.nan] * len(draft)  # copies have no q
             enter[: len(path)] = np.array(enter_budget(shape, draft))[list(path)]
             rows.append(
                 {
@@ -111,9 +110,15 @@ def trees_table(
                     "node_depth": draft.depths(),
                     "node_parent": draft.parents,
                     "node_token": draft.tokens,
-                    "node_logq": np.array(draft.logq if known else nan, np.float16),
+                    "node_logq": _logq(shape, draft),
                     "enter_budget": enter,
                 }
             )
         drafter.observe(seen(n_prompt + anchor, n_prompt + anchor + 1), ())
     return pa.Table.from_pylist(rows, schema=trees_schema(k))
+
+
+def _logq(shape: Shape | Trie, draft: Draft) -> np.ndarray:
+    """The drafter's ln q of every node; NaN of copies, which have none."""
+    logq = [math.nan] * len(draft) if isinstance(shape, Trie) else draft.logq
+    return np.array(logq, np.float16)

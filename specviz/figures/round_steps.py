@@ -11,8 +11,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.strip_heat import token_text
-from specviz.figures.theme import GRID, INK, ROLE_COLOURS, composed, faint
-from specviz.figures.tree_layout import BLANK, edges, heights, labels, root_height
+from specviz.figures.theme import GRID, INK, ROLE_COLOURS, composed, faint, records
+from specviz.figures.tree_layout import BLANK, edges, heights, labels, root_height, tooltip
 from specviz.markup import number
 
 #: The steps of a round, in order.
@@ -159,6 +159,7 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
     root, leaves = root_height(nodes, height), float(height.max(initial=0.0))
     size = max(360, min(620, int(24 * leaves) + 190))
     said = labels(nodes, height, 720, size - 170)
+    tips = [tooltip(i, row) for i, row in enumerate(records(nodes))]
     colour = faint(_WRONG, 0.18) if gone else faint(_WRONG, 0.55) if shown else INK
     data = [edges(nodes, height, rest, GRID)]
     if shown:
@@ -182,7 +183,7 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
             else "node"
             if not shown
             else "rejected",
-            "customdata": [_node(i, nodes.iloc[i]) for i in rest.tolist()],
+            "customdata": [tips[i] for i in rest.tolist()],
             "hovertemplate": "%{customdata}<extra></extra>",
         }
     )
@@ -196,7 +197,7 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
             "marker": {"size": 14, "color": ROLE_COLOURS["accepted"]},
             "name": "accepted path",
             "showlegend": shown and bool(path),
-            "customdata": [_node(i, nodes.iloc[i]) for i in path],
+            "customdata": [tips[i] for i in path],
             "hovertemplate": "%{customdata}<extra></extra>",
         }
     )
@@ -242,13 +243,6 @@ def plot_round_tree(picture: RoundPicture, step: str, *, finding: str = "") -> g
         "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
     }
     return composed(data, finding, layout, above=26)
-
-
-def _node(number_: int, row: pd.Series) -> str:
-    chance = row["chance"]
-    sure = f"<br>path probability {_short(float(chance))}" if pd.notna(chance) else ""
-    text = token_text(str(row["text"]), 60)
-    return f"{text}<br>node {number_ + 1} in order of entry, depth {row['depth']}{sure}"
 
 
 def _step(step: str) -> int:

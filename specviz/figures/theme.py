@@ -131,14 +131,7 @@ def faint(colour: str, alpha: float = 0.16) -> str:
 
 def titled(figure: go.Figure, finding: str, width: int = 84) -> go.Figure:
     """Apply the template and a title that states the finding (plain text; escaped here)."""
-    lines = _wrapped(finding, width)
-    figure.update_layout(
-        template=TEMPLATE,
-        title_text="<br>".join(escape(line) for line in lines),
-        height=HEIGHT,
-        margin={**MARGIN, "t": MARGIN["t"] + 21 * (len(lines) - 1)},
-    )
-    return figure
+    return figure.update_layout(_look(finding, width))
 
 
 def composed(
@@ -153,11 +146,20 @@ def composed(
     Five times as quick as adding traces one by one, which matters under a slider. `above` and
     `below` are pixels: more above the plot than the title takes, and all of those below it.
     """
-    lines = _wrapped(finding, 84)
-    margin = {**MARGIN, "t": MARGIN["t"] + 21 * (len(lines) - 1) + above, "b": below}
-    title = "<br>".join(escape(line) for line in lines)
-    base = {"template": TEMPLATE, "title": {"text": title}, "height": HEIGHT, "margin": margin}
+    base = _look(finding)
+    base["margin"] |= {"t": base["margin"]["t"] + above, "b": below}
     return go.Figure({"data": list(data), "layout": {**base, **layout}})
+
+
+def _look(finding: str, width: int = 84) -> dict[str, Any]:
+    """The layout that every picture begins with."""
+    lines = _wrapped(finding, width)
+    return {
+        "template": TEMPLATE,
+        "title": {"text": "<br>".join(escape(line) for line in lines)},
+        "height": HEIGHT,
+        "margin": {**MARGIN, "t": MARGIN["t"] + 21 * (len(lines) - 1)},
+    }
 
 
 def _wrapped(finding: str, width: int) -> list[str]:

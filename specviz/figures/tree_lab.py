@@ -9,7 +9,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from specviz.figures.kinds import whose_text
-from specviz.figures.strip_heat import token_text
 from specviz.figures.theme import (
     GRID,
     INK,
@@ -22,7 +21,7 @@ from specviz.figures.theme import (
     records,
     symbols,
 )
-from specviz.figures.tree_layout import edges, heights, labels, root_height
+from specviz.figures.tree_layout import edges, heights, labels, root_height, tooltip
 from specviz.markup import escape, number
 
 _PATH, _DRAFT = "#009E73", "#0072B2"
@@ -135,7 +134,7 @@ def _tree(nodes: pd.DataFrame) -> list[Any]:
     chance = nodes["chance"].to_numpy(dtype=float)
     size = np.where(np.isnan(chance), 8.0, 7 + 16 * np.sqrt(np.clip(chance, 0, 1)))
     said, depth = labels(nodes, height), nodes["depth"].to_numpy()
-    tips = [_tooltip(i, row) for i, row in enumerate(records(nodes))]
+    tips = [tooltip(i, row) for i, row in enumerate(records(nodes))]
     for mine, colour, name in (
         (on_path, _PATH, "the text's own next tokens"),
         (~on_path, _DRAFT, "other nodes"),
@@ -167,13 +166,6 @@ def _tree(nodes: pd.DataFrame) -> list[Any]:
         }
     )
     return data
-
-
-def _tooltip(node: int, row: dict[str, Any]) -> str:
-    chance = row["chance"]
-    sure = f"<br>path probability {number(float(chance))}" if pd.notna(chance) else ""
-    text = token_text(str(row["text"]), 60)
-    return f"{text}<br>node {node + 1} in order of entry, depth {row['depth']}{sure}"
 
 
 def _finding(

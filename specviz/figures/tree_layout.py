@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specviz.figures.strip_heat import token_text
+from specviz.markup import number
 
 #: Pixels of a letter and of a line, as labels are set; and most letters of one.
 _LETTER, _LINE, _LONGEST = 6.8, 14, 14
@@ -61,6 +63,14 @@ def edges(
     line = {"color": colour, "width": width}
     lines: dict[str, Any] = {"type": "scatter", "mode": "lines", "line": line, "x": x, "y": y}
     return lines | {"hoverinfo": "skip", "showlegend": False}
+
+
+def tooltip(node: int, row: Mapping[str, Any]) -> str:
+    """What a node is, for a tooltip; escaped."""
+    chance = row["chance"]
+    sure = f"<br>path probability {number(float(chance))}" if pd.notna(chance) else ""
+    text = token_text(str(row["text"]), 60)
+    return f"{text}<br>node {node + 1} in order of entry, depth {row['depth']}{sure}"
 
 
 def labels(nodes: pd.DataFrame, height: Any, width: float = 430, tall: float = 330) -> list[str]:

@@ -87,8 +87,7 @@ def read_folder(
                 )
             whole = pa.concat_tables([t.cast(schema) for t in found]).unify_dictionaries()
             # Workers finish in any order; a trace is ordered by sequence.
-            whole = whole.sort_by("seq") if _unsorted(whole) else whole
-            tables[name] = first_of_each(whole) if name == "vocabulary" else whole
+            tables[name] = whole.sort_by("seq") if _unsorted(whole) else whole
     return meta, tables
 
 
@@ -221,6 +220,7 @@ class TraceWriter:
         _, tables = read_folder(self.folder)
         schemas = table_schemas(self.meta.k)
         whole = {name: tables.get(name, schema.empty_table()) for name, schema in schemas.items()}
+        whole["vocabulary"] = first_of_each(whole["vocabulary"])
         meta = dataclasses.replace(self.meta, complete=True)
         validate(meta, whole)
         # The parts go last: killed in between, a part that a table already has is skipped.

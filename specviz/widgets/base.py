@@ -49,7 +49,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ipywidgets
 import plotly.graph_objects as go
@@ -66,6 +66,9 @@ _ALERT = (
     "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5;margin:.3em 0;padding:.5em .8em;"
     "border:1px solid #d55e00;border-left-width:5px;border-radius:4px"
 )
+
+
+T = TypeVar("T")
 
 
 class Widget:
@@ -124,6 +127,18 @@ class Widget:
     def state(self) -> dict[str, Any]:
         """The value of every control."""
         return {n: c.value for n, c in self.controls.items() if hasattr(c, "value")}
+
+    def kept(self, what: str, make: Callable[[], T]) -> T:
+        """What `make` gives for the present state, remembered until the state changes."""
+        state = self.state
+        if what not in self._kept or self._kept[what][0] != state:
+            self._kept[what] = state, make()
+        found: T = self._kept[what][1]
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[dict[str, Any], Any]]:
+        return {}
 
     def set(self, **values: Any) -> Widget:
         """Change some of the state, with one redraw; returns the widget.

@@ -98,7 +98,6 @@ class BoundsLab(Explorer):
         wrong = [why for why, t in zip(apart, self.traces, strict=False) if not t.meta.greedy]
         if wrong and not any(self.fits):  # greedy captures alone have no use for them
             raise ValueError(wrong[0])
-        self._panels: tuple[dict[str, Any], dict[str, pd.DataFrame]] = ({}, {})  # the last ones
         self._bounds = lru_cache(maxsize=None)(self._measure)
         self._tree_rows = lru_cache(maxsize=None)(self._ceiling)
         missing = next(filter(None, (refusal(partial(_need, t)) for t in self.traces)), "")
@@ -141,9 +140,7 @@ class BoundsLab(Explorer):
     @property
     def panels(self) -> dict[str, pd.DataFrame]:
         """Per setting, the bounds of the chosen quantity on the chosen text."""
-        if self._panels[0] != self.state:
-            self._panels = (self.state, self._chosen())
-        return self._panels[1]
+        return self.kept("panels", self._chosen)
 
     def _chosen(self) -> dict[str, pd.DataFrame]:
         found: dict[str, pd.DataFrame] = {}

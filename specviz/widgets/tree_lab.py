@@ -101,7 +101,6 @@ class TreeLab(Explorer):
             raise ValueError(
                 f"{drafter!r} has no trees here; there are those of {', '.join(self.holders)}."
             )
-        self._drawn_nodes: tuple[dict[str, Any], pd.DataFrame] = ({}, pd.DataFrame())  # the last
         self._sweep = lru_cache(maxsize=None)(lambda name: TreeSweep(trace, name, draws=draws))
         self._curve = lru_cache(maxsize=64)(self._lengths)
         super().__init__(lambda: self._controls(drafter, kind, nodes), why if trees is None else "")
@@ -231,9 +230,7 @@ class TreeLab(Explorer):
     @property
     def nodes(self) -> pd.DataFrame:
         """The nodes of the tree that is drawn."""
-        if self._drawn_nodes[0] != self.state:
-            self._drawn_nodes = (self.state, self._nodes())
-        return self._drawn_nodes[1]
+        return self.kept("nodes", self._nodes)
 
     def _nodes(self) -> pd.DataFrame:
         if not len(self._places()):
